@@ -30,17 +30,13 @@ from tailrace.events import (
     RunFailure,
     RunFinished,
     RunStarted,
-    Snapshot,
-    TextSoFar,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
-    ToolSoFar,
     UsageRecorded,
 )
 from tailrace.integrations.acp.log_to_updates import LogToUpdates
 from tailrace.integrations.acp.old_texts import OldTexts
-from tailrace.integrations.acp.replay import without_withdrawn
 from tailrace.integrations.acp.turn_end import prompt_response, stop_reason
 from tailrace.journal.fold import is_fact
 from tailrace.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolFile, Usage, user
@@ -150,9 +146,8 @@ def test_what_other_attempts_wrote_of_a_withdrawn_answer_is_repeated() -> None:
     assert texts(updates_of(log)) == ["One tow", "One two"]
 
 
-@pytest.mark.parametrize("entries", [FACTS, without_withdrawn(LOG)], ids=["ended", "under way"])
-def test_a_turn_that_is_read_later_has_its_final_text_once(entries: list[Entry]) -> None:
-    updates = updates_of(entries, loaded=True)
+def test_a_turn_that_is_read_after_its_end_has_its_final_text_once() -> None:
+    updates = updates_of(FACTS, loaded=True)
     shown = "".join(texts(updates)).replace("A word between.", "")
     assert shown == 'I do it: "ü"\nDone.'
     assert texts(updates, "user_message_chunk") == ["Do it"]
@@ -225,14 +220,6 @@ def test_a_failed_turn_is_told_where_it_is_loaded() -> None:
     failed = Entry(1, RunFinished("failed", "", Usage(), RunFailure("permanent", "no such model"), 1.0))
     assert updates_of([failed]) == []
     assert "no such model" in texts(updates_of([failed], loaded=True), "agent_thought_chunk")[0]
-
-
-def test_a_run_whose_first_entries_are_gone_is_shown_from_its_state() -> None:
-    tools = (ToolSoFar("read_file", 0, args={"path": "a"}, ok=True), ToolSoFar("terminal", 1))
-    state = Snapshot(messages=(TextSoFar("One.", stopped=True), TextSoFar("Tw")), tools=tools)
-    updates = updates_of([Entry(5, state), Entry(6, MessageChunk("o."))])
-    assert texts(updates) == ["One.", "Two."]
-    assert [update["status"] for update in updates if "toolCallId" in update] == ["completed", "in_progress"]
 
 
 @pytest.mark.parametrize(

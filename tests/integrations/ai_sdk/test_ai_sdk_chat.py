@@ -263,7 +263,7 @@ async def test_a_chat_of_another_key(tmp_path: Path) -> None:
                 others.append((answer.status, await answer.text()))
         nobody = await refused(server, body())
         states = [run["status"] for run in await runs_of(server, headers=key("ann"))]
-    assert others == [(403, "this chat belongs to another key; use another id")] * 3
+    assert others == [(403, "id: this conversation belongs to another key; use another id")] * 3
     assert nobody[0] == 401
     assert states == ["running"]
 

@@ -15,15 +15,15 @@ def fed(*chunks: JsonObject) -> UiMessageBuilder:
     return builder
 
 
-def test_texts_with_the_same_id_stay_apart() -> None:
+def test_each_text_grows_by_its_id() -> None:
     builder = fed(
         {"type": "start", "messageId": "m"},
         {"type": "text-start", "id": "t"},
         {"type": "text-delta", "id": "t", "delta": "one "},
         {"type": "text-delta", "id": "t", "delta": "two"},
         {"type": "text-end", "id": "t"},
-        {"type": "text-start", "id": "t"},
-        {"type": "text-delta", "id": "t", "delta": "three"},
+        {"type": "text-start", "id": "u"},
+        {"type": "text-delta", "id": "u", "delta": "three"},
         {"type": "tool-input-start", "toolCallId": "c", "toolName": "look"},
         {"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": '{"a":'},
     )

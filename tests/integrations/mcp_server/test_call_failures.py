@@ -14,11 +14,14 @@ pytest.importorskip("mcp", reason="the extra is not installed")
 from mcp_types import CallToolRequestParams, CallToolResult, TextContent
 
 from integrations.mcp_server.mcp_host import write_config
+from tailrace.agent.service import TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.errors import JournalError
-from tailrace.integrations.mcp_server.run_tools import RunTools, TurnDefaults
+from tailrace.integrations.mcp_server.approvals import REQUESTER
+from tailrace.integrations.mcp_server.run_tools import RunTools
 from tailrace.integrations.mcp_server.stdio import Cancelled
+from tailrace.messages import user
 from tailrace.testing.provider import FaultyProvider, reply
 
 
@@ -40,7 +43,7 @@ async def test_a_call_that_fails_names_its_run_and_ends_nothing(tmp_path: Path) 
             open_app(load({"TAILRACE_HOME": str(tmp_path)})) as app,
             asyncio.TaskGroup() as group,
         ):
-            tools = RunTools(app, TurnDefaults(), Cancelled(), group)
+            tools = RunTools(app, TurnSpec(user(""), requester=REQUESTER, reachable=True), Cancelled(), group)
             submit, read = app.agents.submit, app.journal.read
 
             async def broken(*_: Any, **__: Any) -> Any:

@@ -1,7 +1,7 @@
 """The methods of the Agent Client Protocol, over the use cases of the app.
 
 Owns the sessions of one connection and what is answered to each request. `initialize` is answered before the app is
-open; whatever keeps it from opening is told to the user as the error of the first session.
+open; what keeps it from opening is the error of the first session.
 """
 
 from __future__ import annotations
@@ -18,43 +18,9 @@ from typing import Any, Final, TypeVar
 
 from acp.exceptions import RequestError
 from acp.meta import PROTOCOL_VERSION
-from acp.schema import (
-    AgentCapabilities,
-    AuthenticateRequest,
-    AuthenticateResponse,
-    AuthEnvVar,
-    CancelNotification,
-    CancelRequestNotification,
-    CloseSessionRequest,
-    CloseSessionResponse,
-    EnvVarAuthMethod,
-    Implementation,
-    InitializeRequest,
-    InitializeResponse,
-    ListSessionsRequest,
-    ListSessionsResponse,
-    LoadSessionRequest,
-    LoadSessionResponse,
-    McpCapabilities,
-    NewSessionRequest,
-    NewSessionResponse,
-    PromptCapabilities,
-    PromptRequest,
-    PromptResponse,
-    ResumeSessionRequest,
-    ResumeSessionResponse,
-    SessionCapabilities,
-    SessionCloseCapabilities,
-    SessionInfo,
-    SessionListCapabilities,
-    SessionResumeCapabilities,
-    SetSessionConfigOptionResponse,
-    SetSessionConfigOptionSelectRequest,
-    SetSessionModeRequest,
-    SetSessionModeResponse,
-)
 from pydantic import BaseModel, ValidationError
 
+from acp import schema
 from tailrace import __version__
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
@@ -99,18 +65,18 @@ class AcpAgent:
         self._taken_back: set[RequestId] = set()  # those that the editor has cancelled
         self._listing: asyncio.Task[tuple[tuple[str, str], ...]] | None = None
         self._methods: dict[str, Method] = {
-            "initialize": _taking(InitializeRequest, self.initialize),
-            "authenticate": _taking(AuthenticateRequest, self.authenticate),
-            "session/new": _taking(NewSessionRequest, self.new_session),
-            "session/load": _taking(LoadSessionRequest, self.load_session),
-            "session/resume": _taking(ResumeSessionRequest, self.resume_session),
-            "session/list": _taking(ListSessionsRequest, self.list_sessions),
-            "session/close": _taking(CloseSessionRequest, self.close_session),
-            "session/prompt": _taking(PromptRequest, self.prompt),
-            "session/cancel": _taking(CancelNotification, self.cancel),
-            "$/cancel_request": _taking(CancelRequestNotification, self.cancel_request),
-            "session/set_mode": _taking(SetSessionModeRequest, self.set_mode),
-            "session/set_config_option": _taking(SetSessionConfigOptionSelectRequest, self.set_config_option),
+            "initialize": _taking(schema.InitializeRequest, self.initialize),
+            "authenticate": _taking(schema.AuthenticateRequest, self.authenticate),
+            "session/new": _taking(schema.NewSessionRequest, self.new_session),
+            "session/load": _taking(schema.LoadSessionRequest, self.load_session),
+            "session/resume": _taking(schema.ResumeSessionRequest, self.resume_session),
+            "session/list": _taking(schema.ListSessionsRequest, self.list_sessions),
+            "session/close": _taking(schema.CloseSessionRequest, self.close_session),
+            "session/prompt": _taking(schema.PromptRequest, self.prompt),
+            "session/cancel": _taking(schema.CancelNotification, self.cancel),
+            "$/cancel_request": _taking(schema.CancelRequestNotification, self.cancel_request),
+            "session/set_mode": _taking(schema.SetSessionModeRequest, self.set_mode),
+            "session/set_config_option": _taking(schema.SetSessionConfigOptionSelectRequest, self.set_config_option),
         }
 
     def opened(self, app: App) -> None:
@@ -169,7 +135,7 @@ class AcpAgent:
 
     # ── the connection ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def initialize(self, request: InitializeRequest) -> InitializeResponse:
+    async def initialize(self, request: schema.InitializeRequest) -> schema.InitializeResponse:
         offered = request.client_capabilities
         files = offered.fs if offered is not None else None
         self._editor.offered = Offered(
@@ -177,41 +143,41 @@ class AcpAgent:
             write=bool(files and files.write_text_file),
             terminal=bool(offered and offered.terminal),
         )
-        return InitializeResponse(
+        return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,  # the only one: an editor that cannot speak it disconnects
-            agent_info=Implementation(name="tailrace", title="Tailrace", version=__version__),
-            agent_capabilities=AgentCapabilities(
+            agent_info=schema.Implementation(name="tailrace", title="Tailrace", version=__version__),
+            agent_capabilities=schema.AgentCapabilities(
                 load_session=True,
-                prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
-                mcp_capabilities=McpCapabilities(http=mcp_is_installed(), sse=mcp_is_installed()),
-                session_capabilities=SessionCapabilities(
-                    list=SessionListCapabilities(),
-                    resume=SessionResumeCapabilities(),
-                    close=SessionCloseCapabilities(),
+                prompt_capabilities=schema.PromptCapabilities(image=True, audio=False, embedded_context=True),
+                mcp_capabilities=schema.McpCapabilities(http=mcp_is_installed(), sse=mcp_is_installed()),
+                session_capabilities=schema.SessionCapabilities(
+                    list=schema.SessionListCapabilities(),
+                    resume=schema.SessionResumeCapabilities(),
+                    close=schema.SessionCloseCapabilities(),
                 ),
             ),
             auth_methods=[*self._auth_methods()],
         )
 
-    def _auth_methods(self) -> list[EnvVarAuthMethod]:
+    def _auth_methods(self) -> list[schema.EnvVarAuthMethod]:
         """The variable that holds the key of the configured model, where it is not set."""
         if self._config is None or (missing := _missing_key(self._config)) is None:
             return []
         variable, provider = missing
         return [
-            EnvVarAuthMethod(
+            schema.EnvVarAuthMethod(
                 type="env_var",
                 id=f"env:{variable}",
                 name=f"Set {variable}",
                 description=f"The key of {provider}, in the environment in which the editor starts tailrace acp.",
-                vars=[AuthEnvVar(name=variable)],
+                vars=[schema.AuthEnvVar(name=variable)],
             )
         ]
 
-    async def authenticate(self, _request: AuthenticateRequest) -> AuthenticateResponse:
+    async def authenticate(self, _request: schema.AuthenticateRequest) -> schema.AuthenticateResponse:
         """Keys are read when the process starts; there is nothing to do here but to say so."""
         await self._checked_app()
-        return AuthenticateResponse()
+        return schema.AuthenticateResponse()
 
     async def _checked_app(self, model: str = "") -> App:
         """The app, once it is open and the model can be called. Raises `RequestError`, `TailraceError`."""
@@ -225,28 +191,28 @@ class AcpAgent:
 
     # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def new_session(self, request: NewSessionRequest) -> NewSessionResponse:
+    async def new_session(self, request: schema.NewSessionRequest) -> schema.NewSessionResponse:
         directory = await _checked_directory(request.cwd)
         app = await self._checked_app()
         session_id = f"ses_{secrets.token_hex(8)}"
         stored = StoredSession(directory, mode_ids(app.config)[0])
         options = await self._config_options(app, stored)
         self._opened(app, session_id, stored, request.mcp_servers)  # last: a request that is cancelled opens nothing
-        return NewSessionResponse(
+        return schema.NewSessionResponse(
             session_id=session_id, modes=mode_state(app.config, stored.mode), config_options=options
         )
 
-    async def load_session(self, request: LoadSessionRequest) -> LoadSessionResponse:
+    async def load_session(self, request: schema.LoadSessionRequest) -> schema.LoadSessionResponse:
         app, session = await self._found(request.session_id, request.cwd, request.mcp_servers)
         await self._shown(session, session.replay())
         options = await self._config_options(app, session.stored)
-        return LoadSessionResponse(modes=mode_state(app.config, session.stored.mode), config_options=options)
+        return schema.LoadSessionResponse(modes=mode_state(app.config, session.stored.mode), config_options=options)
 
-    async def resume_session(self, request: ResumeSessionRequest) -> ResumeSessionResponse:
+    async def resume_session(self, request: schema.ResumeSessionRequest) -> schema.ResumeSessionResponse:
         app, session = await self._found(request.session_id, request.cwd, request.mcp_servers or [])
         await self._shown(session, session.resume())
         options = await self._config_options(app, session.stored)
-        return ResumeSessionResponse(modes=mode_state(app.config, session.stored.mode), config_options=options)
+        return schema.ResumeSessionResponse(modes=mode_state(app.config, session.stored.mode), config_options=options)
 
     async def _shown(self, session: EditorSession, showing: Awaitable[None]) -> None:
         """A session that could not be shown whole is not open: the editor loads it again."""
@@ -257,7 +223,7 @@ class AcpAgent:
             await session.close()
             raise
 
-    async def list_sessions(self, request: ListSessionsRequest) -> ListSessionsResponse:
+    async def list_sessions(self, request: schema.ListSessionsRequest) -> schema.ListSessionsResponse:
         app = await asyncio.shield(self._app)
         known = await stored_sessions(app.journal).all()
         asked = [
@@ -269,9 +235,9 @@ class AcpAgent:
         if request.cursor is not None:
             listed = [one for one in listed if _cursor(one[0], one[1]) < request.cursor]
         page = listed[:PAGE]
-        return ListSessionsResponse(
+        return schema.ListSessionsResponse(
             sessions=[
-                SessionInfo(
+                schema.SessionInfo(
                     session_id=session_id,
                     cwd=stored.directory,
                     title=stored.title,
@@ -282,12 +248,12 @@ class AcpAgent:
             next_cursor=_cursor(page[-1][0], page[-1][1]) if len(listed) > PAGE else None,
         )
 
-    async def close_session(self, request: CloseSessionRequest) -> CloseSessionResponse:
+    async def close_session(self, request: schema.CloseSessionRequest) -> schema.CloseSessionResponse:
         session = self._session(request.session_id)
         await session.cancel()
         del self._sessions[session.id]
         await session.close()
-        return CloseSessionResponse()
+        return schema.CloseSessionResponse()
 
     async def _found(self, session_id: str, cwd: str, servers: list[GivenServer]) -> tuple[App, EditorSession]:
         """A session of the journal, also one that began in a terminal."""
@@ -329,7 +295,7 @@ class AcpAgent:
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def prompt(self, request: PromptRequest) -> PromptResponse:
+    async def prompt(self, request: schema.PromptRequest) -> schema.PromptResponse:
         session = self._session(request.session_id)
         message = message_of(request.prompt)
         cancelled = asyncio.Event()
@@ -337,7 +303,7 @@ class AcpAgent:
             self._requests[number] = cancelled.set  # the turn is stopped, and its end is the answer
         shown = await session.prompt(message, time.time(), cancelled)
         if shown is None:
-            return PromptResponse(stop_reason="cancelled")
+            return schema.PromptResponse(stop_reason="cancelled")
         response = prompt_response(shown)
         if response is None:
             finished = shown.finished
@@ -345,10 +311,10 @@ class AcpAgent:
             raise RequestError(INTERNAL_ERROR, failure_text(finished) if finished else "the turn has not ended", data)
         return response
 
-    async def cancel(self, request: CancelNotification) -> None:
+    async def cancel(self, request: schema.CancelNotification) -> None:
         await self._session(request.session_id).cancel()
 
-    async def cancel_request(self, request: CancelRequestNotification) -> None:
+    async def cancel_request(self, request: schema.CancelRequestNotification) -> None:
         """One request of the editor; an id that is not under way is one that was answered meanwhile."""
         number = request.request_id
         if number is not None and (cancel := self._requests.get(number)) is not None:
@@ -357,15 +323,17 @@ class AcpAgent:
 
     # ── options ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def set_mode(self, request: SetSessionModeRequest) -> SetSessionModeResponse:
+    async def set_mode(self, request: schema.SetSessionModeRequest) -> schema.SetSessionModeResponse:
         session = self._session(request.session_id)
         app = await self._use_mode(session, request.mode_id)
         options = [_dumped(option) for option in await self._config_options(app, session.stored)]
         update = {"sessionUpdate": "config_option_update", "configOptions": options}
         await self._editor.write(update_line(session.id, update))
-        return SetSessionModeResponse()
+        return schema.SetSessionModeResponse()
 
-    async def set_config_option(self, request: SetSessionConfigOptionSelectRequest) -> SetSessionConfigOptionResponse:
+    async def set_config_option(
+        self, request: schema.SetSessionConfigOptionSelectRequest
+    ) -> schema.SetSessionConfigOptionResponse:
         session = self._session(request.session_id)
         if request.config_id == MODE:
             app = await self._use_mode(session, request.value)
@@ -376,7 +344,7 @@ class AcpAgent:
             await session.remember(model=request.value)
         else:
             raise RequestError(INVALID_PARAMS, f"there is no option {request.config_id[:80]!r}; there are mode, model")
-        return SetSessionConfigOptionResponse(config_options=await self._config_options(app, session.stored))
+        return schema.SetSessionConfigOptionResponse(config_options=await self._config_options(app, session.stored))
 
     async def _use_mode(self, session: EditorSession, mode: str) -> App:
         app = await asyncio.shield(self._app)

@@ -1,7 +1,7 @@
 """`tailrace acp`: the agent inside an editor, by the Agent Client Protocol on stdin and stdout.
 
-Nothing but the protocol is on stdout: whatever else is printed, by whomever, goes to stderr. A config that cannot be
-loaded is told to the editor, which shows it to the user.
+Nothing but the protocol is on stdout: what a library or a child process prints goes to stderr. A config that
+cannot be loaded is an error of the first session, which the editor shows to the user.
 """
 
 from __future__ import annotations

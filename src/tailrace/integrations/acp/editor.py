@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import ContextVar
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, Literal, NoReturn, Protocol, TypeAlias
 
 import msgspec
 from acp.connection import Connection
@@ -175,15 +175,10 @@ class Editor:
             raise EditorRefused("the editor gave no output")
         return TerminalExit(str(shown.get("output") or ""), bool(shown.get("truncated")))
 
-    async def kill_terminal(self, session_id: str, terminal_id: str) -> None:
+    async def end_terminal(self, how: Literal["kill", "release"], session_id: str, terminal_id: str) -> None:
         """Raises `EditorRefused`."""
         params = {"sessionId": session_id, "terminalId": terminal_id}
-        await self._request("terminal/kill", params, timeout_s=FS_TIMEOUT_S)
-
-    async def release_terminal(self, session_id: str, terminal_id: str) -> None:
-        """Raises `EditorRefused`."""
-        params = {"sessionId": session_id, "terminalId": terminal_id}
-        await self._request("terminal/release", params, timeout_s=FS_TIMEOUT_S)
+        await self._request(f"terminal/{how}", params, timeout_s=FS_TIMEOUT_S)
 
     async def _request(self, method: str, params: JsonObject, *, timeout_s: float | None = None) -> Any:
         if self._connection is None:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from tailrace.integrations.acp.editor import Editor, EditorRefused, TerminalExit
 from tailrace.integrations.acp.old_texts import OldTexts
@@ -168,10 +168,10 @@ class EditorTerminal(Terminal):
         except EditorRefused as exc:
             return failed(str(exc))
         except asyncio.CancelledError:
-            await to_the_end(self._kill(terminal_id))
+            await to_the_end(self._end("kill", terminal_id))
             raise
         finally:
-            await to_the_end(self._release(terminal_id))
+            await to_the_end(self._end("release", terminal_id))
 
     async def _create(self, command: str, directory: Path) -> str:
         env = [{"name": name, "value": value} for name, value in self._variables.items()]
@@ -183,23 +183,17 @@ class EditorTerminal(Terminal):
             async with asyncio.timeout(args.timeout_s):
                 ended = await self._editor.terminal_exit(self._session_id, terminal_id)
         except TimeoutError:
-            await self._kill(terminal_id)
+            await self._end("kill", terminal_id)
             shown = await self._editor.terminal_output(self._session_id, terminal_id)
             return failed(_said(shown, f"[ended after {args.timeout_s} s: it had not finished]"))
         note = f"[ended by signal {ended.signal}]" if ended.signal else f"[exit code {ended.code}]"
         return ToolOutcome(_said(ended, note), ended.code == 0)
 
-    async def _kill(self, terminal_id: str) -> None:
-        await self._within_a_moment(self._editor.kill_terminal(self._session_id, terminal_id))
-
-    async def _release(self, terminal_id: str) -> None:
-        await self._within_a_moment(self._editor.release_terminal(self._session_id, terminal_id))
-
-    async def _within_a_moment(self, work: Awaitable[None]) -> None:
+    async def _end(self, how: Literal["kill", "release"], terminal_id: str) -> None:
         """An editor that is gone, or slow, does not hold up a stop."""
         with suppress(EditorRefused, TimeoutError):
             async with asyncio.timeout(0.5):
-                await work
+                await self._editor.end_terminal(how, self._session_id, terminal_id)
 
 
 def editor_tools(

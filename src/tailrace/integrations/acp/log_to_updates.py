@@ -4,7 +4,7 @@ Pure, a function of the entries and of what the editor's own terminal adds (`att
 batches gives the same bytes. A chunk of the answer becomes one line, made of a prefix that is encoded once a message.
 
 An editor cannot be told to remove text. Where an attempt is withdrawn after its text was shown, a thought says so and
-the answer begins again under another `messageId`; what is read later, from the log, has the final text alone.
+the answer begins again under another `messageId`. The facts of an ended turn have the final text alone.
 """
 
 from __future__ import annotations
@@ -14,23 +14,10 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, ToolOutputRecorded
+from tailrace.events import ApprovalAsked, Entry, RunFinished, ToolOutputRecorded
+from tailrace.integrations.acp import tool_updates
 from tailrace.integrations.acp.old_texts import OldTexts
-from tailrace.integrations.acp.tool_updates import (
-    TERMINAL,
-    WRITE_FILE,
-    Content,
-    ToolStatus,
-    diff_of,
-    fenced,
-    kind_of,
-    locations_of,
-    output_content,
-    replaced_content,
-    terminal_content,
-    text_content,
-    title_of,
-)
+from tailrace.integrations.acp.tool_updates import Content
 from tailrace.messages import File, Image, JsonObject, Message, Text, ToolCall, Usage
 from tailrace.runs.view import RunView, changes
 from tailrace.system.json_rpc.lines import rpc_line
@@ -44,11 +31,10 @@ class _Call(msgspec.Struct):
     """One tool call, as the editor shows it."""
 
     index: int
-    id: str  # the provider's
     tool: str
     args: JsonObject | None = None
     title: str = ""
-    status: ToolStatus = "pending"
+    status: tool_updates.ToolStatus = "pending"
     terminal_id: str = ""
 
 
@@ -82,10 +68,14 @@ class LogToUpdates:
         self._thought_prefix = b""
         self._message_id = ""
         self._calls: dict[int, _Call] = {}  # by index
+        self._asked_about: dict[str, _Call] = {}  # by approval id
         self._waiting_terminal = ""  # made before its call was announced
         self.stop = ""  # how the last answer ended
         self.last_text = ""  # of the last answer
-        self.finished: RunFinished | None = None
+
+    @property
+    def finished(self) -> RunFinished | None:
+        return self._view.finished
 
     @property
     def questions(self) -> Mapping[str, ApprovalAsked]:
@@ -96,7 +86,7 @@ class LogToUpdates:
         """The lines that these entries add."""
         return b"".join([self._lines(change) for entry in entries for change in self._view.apply(entry)])
 
-    def _lines(self, change: changes.Change) -> bytes:  # noqa: C901, PLR0912 - one case per change
+    def _lines(self, change: changes.Change) -> bytes:  # noqa: C901 - one case per change
         match change:
             case changes.TextGrew():
                 return self._grown(change)
@@ -113,16 +103,14 @@ class LogToUpdates:
                 if call is None:
                     return b""
                 return self._output(call, output) if output is not None else self._ended(call, ok)
-            case changes.Asked(question=question):
-                return self._asked(question)
+            case changes.Asked(question=question, index=place):
+                return self._asked(question, place)
             case changes.UserNotice(kind=kind, text=text, extra=extra):
                 return self._notice(kind, text, extra)
             case changes.Spent(usage=usage, provider=provider):
                 return self._usage(usage, provider)
             case changes.MessageJoined(message=message, stop=stop):
                 return self._recorded(message, stop)
-            case changes.Restored(state=state):
-                return self._snapshot(state)
             case changes.Ended(finished=finished):
                 return self._finish(finished)
             case changes.Answered() | changes.Noticed():
@@ -215,41 +203,39 @@ class LogToUpdates:
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _announced(self, index: int, called: ToolCall) -> bytes:
-        call = self._calls[index] = _Call(index, called.id, called.name, called.parsed())
-        call.title = title_of(called.name, None)
-        shown = {"title": call.title, "kind": kind_of(called.name), "status": call.status}
+        call = self._calls[index] = _Call(index, called.name, called.parsed())
+        call.title = tool_updates.title_of(called.name, None)
+        shown = {"title": call.title, "kind": tool_updates.kind_of(called.name), "status": call.status}
         return self._call_line("tool_call", call, shown)
 
     def _started(self, index: int, tool: str, preview: str | None, args: JsonObject | None) -> bytes:
-        call = self._call_at(index, tool)
+        call = self._calls.setdefault(index, _Call(index, tool))
         call.args, call.status = args, "in_progress"
-        call.title = title_of(tool, args, preview)
-        if tool == TERMINAL and self._waiting_terminal:
+        call.title = tool_updates.title_of(tool, args, preview)
+        if tool == tool_updates.TERMINAL and self._waiting_terminal:
             call.terminal_id, self._waiting_terminal = self._waiting_terminal, ""
         shown: dict[str, Any] = {"title": call.title, "status": call.status, "rawInput": args or {}}
-        if locations := locations_of(tool, args, self._directory):
+        if locations := tool_updates.locations_of(tool, args, self._directory):
             shown["locations"] = locations
         if content := self._change_of(call):
             shown["content"] = content
         return self._call_line("tool_call_update", call, shown)
 
-    def _call_at(self, index: int, tool: str) -> _Call:
-        return self._calls.setdefault(index, _Call(index, "", tool))  # its message may have come in a snapshot
-
-    def _asked(self, asked: ApprovalAsked) -> bytes:
+    def _asked(self, asked: ApprovalAsked, index: int | None) -> bytes:
         """What would run, in full; the question itself is put by `session/request_permission`."""
-        call = self._newest_call(asked.call_id)
+        call = self._calls.get(index) if index is not None else None
         if call is None:
             return b""
-        call.title = title_of(call.tool, None, asked.command)
+        self._asked_about[asked.approval_id] = call
+        call.title = tool_updates.title_of(call.tool, None, asked.command)
         return self._call_line("tool_call_update", call, {"title": call.title, "content": question_content(asked)})
 
     def call_of(self, asked: ApprovalAsked) -> Content | None:
         """The call that is asked about, as `session/request_permission` names it."""
-        call = self._newest_call(asked.call_id)
+        call = self._asked_about.get(asked.approval_id)
         if call is None:
             return None
-        shown = {"toolCallId": self._call_id(call), "title": call.title, "kind": kind_of(call.tool)}
+        shown = {"toolCallId": self._call_id(call), "title": call.title, "kind": tool_updates.kind_of(call.tool)}
         return {**shown, "status": "pending", "content": question_content(asked)}
 
     def _output(self, call: _Call, recorded: ToolOutputRecorded) -> bytes:
@@ -258,12 +244,14 @@ class LogToUpdates:
             begun = self._started(call.index, call.tool, None, call.args)
         call.status = "completed" if recorded.ok else "failed"
         content = self._change_of(call) if recorded.ok else []
-        if call.tool == WRITE_FILE and has_replaced(recorded.output) and self._old_text(call) is None:
-            content = replaced_content(recorded.output, call.args)  # a diff without the old text would show a new file
+        if call.tool == tool_updates.WRITE_FILE and has_replaced(recorded.output) and self._old_text(call) is None:
+            content = tool_updates.replaced_content(
+                recorded.output, call.args
+            )  # a diff without the old text would show a new file
         if call.terminal_id:
-            content = [terminal_content(call.terminal_id)]
+            content = [tool_updates.terminal_content(call.terminal_id)]
         if not content:
-            content = output_content(call.tool, recorded.output, recorded.files)
+            content = tool_updates.output_content(call.tool, recorded.output, recorded.files)
         shown = {"status": call.status, "content": content, "rawOutput": {"output": recorded.output}}
         return begun + self._call_line("tool_call_update", call, shown)
 
@@ -278,37 +266,37 @@ class LogToUpdates:
         running = [call for call in self._calls.values() if call.tool == tool and call.status == "in_progress"]
         if not running or running[-1].terminal_id:
             return b""
-        shown = fenced(text) if kind_of(tool) == "execute" else text
-        return self._call_line("tool_call_update", running[-1], {"content": [text_content(shown)]})
+        shown = tool_updates.fenced(text) if tool_updates.kind_of(tool) == "execute" else text
+        return self._call_line("tool_call_update", running[-1], {"content": [tool_updates.text_content(shown)]})
 
     def attach_terminal(self, terminal_id: str) -> bytes:
         """Shows the editor's own terminal in the command that runs. Empty where the log has not come to that command
         yet: then the terminal is shown with it."""
-        running = [call for call in self._calls.values() if call.tool == TERMINAL and call.status == "in_progress"]
+        running = [
+            call for call in self._calls.values() if call.tool == tool_updates.TERMINAL and call.status == "in_progress"
+        ]
         if not running:
             self._waiting_terminal = terminal_id
             return b""
         running[-1].terminal_id = terminal_id
-        return self._call_line("tool_call_update", running[-1], {"content": [terminal_content(terminal_id)]})
+        return self._call_line(
+            "tool_call_update", running[-1], {"content": [tool_updates.terminal_content(terminal_id)]}
+        )
 
     def shows_terminal(self, terminal_id: str) -> bool:
         return any(call.terminal_id == terminal_id for call in self._calls.values())
 
     def _change_of(self, call: _Call) -> list[Content]:
         if call.terminal_id:
-            return [terminal_content(call.terminal_id)]
-        return diff_of(call.tool, call.args, self._directory, self._old_text(call))
+            return [tool_updates.terminal_content(call.terminal_id)]
+        return tool_updates.diff_of(call.tool, call.args, self._directory, self._old_text(call))
 
     def _old_text(self, call: _Call) -> str | None:
-        match locations_of(call.tool, call.args, self._directory), call.args:
+        match tool_updates.locations_of(call.tool, call.args, self._directory), call.args:
             case [{"path": path}], {"content": str(new)}:
                 return self._old_texts.before(path, new)
             case _:
                 return None
-
-    def _newest_call(self, call_id: str) -> _Call | None:
-        """Providers have been seen to reuse ids from one answer to the next."""
-        return next((call for call in reversed(self._calls.values()) if call.id == call_id), None)
 
     def _call_id(self, call: _Call) -> str:
         return f"{self._run_id}.call{call.index}"
@@ -327,27 +315,10 @@ class LogToUpdates:
         return self._update({"sessionUpdate": "usage_update", "used": used, "size": size})
 
     def _finish(self, finished: RunFinished) -> bytes:
-        self.finished = finished
         self._end_message()
         if not self._loaded or finished.error is None or finished.status == "completed":
             return b""
         return self._notice_line(f"The turn ended early: {finished.error.message}", {"notice": finished.status})
-
-    def _snapshot(self, state: Snapshot) -> bytes:
-        """The state of a run whose first entries are no longer kept."""
-        lines = b""
-        for text in state.messages:
-            if text.text:
-                lines += self._message_chunk(text.text)
-            if text.stopped:
-                self._end_message()
-        for tool in state.tools:
-            call = self._call_at(tool.index, tool.tool_name)
-            call.args = tool.args
-            call.status = "in_progress" if tool.ok is None else "completed" if tool.ok else "failed"
-            shown = {"title": title_of(call.tool, tool.args, tool.preview), "kind": kind_of(call.tool)}
-            lines += self._call_line("tool_call", call, {**shown, "status": call.status})
-        return lines
 
     def _update(self, update: Mapping[str, Any]) -> bytes:
         return update_line(self._session_id, update)
@@ -362,7 +333,7 @@ def update_line(session_id: str, update: Mapping[str, Any]) -> bytes:
 def question_content(asked: ApprovalAsked) -> list[Content]:
     """Exactly what would happen, where, and why it is asked about."""
     where = f" (in {asked.directory})" if asked.directory else ""
-    return [text_content(f"{fenced(asked.command)}\n{asked.reason}{where}")]
+    return [tool_updates.text_content(f"{tool_updates.fenced(asked.command)}\n{asked.reason}{where}")]
 
 
 def _block_of(part: object) -> Content | None:

@@ -1,4 +1,4 @@
-"""The MCP servers that an editor passes with a session: connected in the background, let go with the session."""
+"""The MCP servers that an editor passes with a session: connected in the background, closed with the session."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SessionServers:
     """The servers of one session. `close` must be called."""
 
     def __init__(self, given: Sequence[GivenServer], environment: Mapping[str, str]) -> None:
-        self.problems: list[str] = []  # what the user must know, told once
+        self.problems: list[str] = []  # what the user must know, shown once
         self._tools: dict[str, Tool] = {}
         self._leave = asyncio.Event()
         self._connected = asyncio.Event()
@@ -47,8 +47,8 @@ class SessionServers:
         return dict(self._tools)
 
     def take_problems(self) -> list[str]:
-        told, self.problems = self.problems, []
-        return told
+        problems, self.problems = self.problems, []
+        return problems
 
     async def close(self) -> None:
         if self._task is not None:
@@ -58,7 +58,7 @@ class SessionServers:
             await asyncio.wait({self._task})
 
     async def _hold(self, given: Sequence[GivenServer], environment: Mapping[str, str]) -> None:
-        """Connects and lets go in one task, as the SDK wants it."""
+        """Connects and disconnects in one task, as the SDK wants it."""
         if mcp_is_installed():
             await asyncio.to_thread(import_module, "tailrace.tools.mcp.link")  # takes a while: the loop goes on
         async with AsyncExitStack() as stack:

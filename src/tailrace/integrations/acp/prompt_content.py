@@ -11,21 +11,16 @@ import binascii
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
-from acp.schema import (
-    AudioContentBlock,
-    BlobResourceContents,
-    EmbeddedResourceContentBlock,
-    ImageContentBlock,
-    ResourceContentBlock,
-    TextContentBlock,
-    TextResourceContents,
-)
-
+from acp import schema
 from tailrace.errors import TailraceError
 from tailrace.messages import READABLE_IMAGES, File, Image, Message, Part, Text
 
 PromptBlock = (
-    TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
+    schema.TextContentBlock
+    | schema.ImageContentBlock
+    | schema.AudioContentBlock
+    | schema.ResourceContentBlock
+    | schema.EmbeddedResourceContentBlock
 )
 _PDF = "application/pdf"
 
@@ -44,17 +39,19 @@ def message_of(blocks: Sequence[PromptBlock]) -> Message:
 
 def _part_of(block: PromptBlock) -> Part:
     match block:
-        case TextContentBlock(text=text):
+        case schema.TextContentBlock(text=text):
             return Text(text)
-        case ImageContentBlock(data=data, mime_type=media_type):
+        case schema.ImageContentBlock(data=data, mime_type=media_type):
             if media_type not in READABLE_IMAGES:
                 raise UnreadablePrompt(f"images of type {media_type} cannot be read; {_images()} can")
             return Image(data=_checked(data, "the image"), media_type=media_type)
-        case ResourceContentBlock(name=name, uri=uri):
+        case schema.ResourceContentBlock(name=name, uri=uri):
             return Text(_link(name, uri))
-        case EmbeddedResourceContentBlock(resource=TextResourceContents(text=text, uri=uri)):
+        case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents(text=text, uri=uri)):
             return Text(f'\n<file path="{_shown(uri)}">\n{text}\n</file>\n')
-        case EmbeddedResourceContentBlock(resource=BlobResourceContents(blob=data, mime_type=media_type, uri=uri)):
+        case schema.EmbeddedResourceContentBlock(
+            resource=schema.BlobResourceContents(blob=data, mime_type=media_type, uri=uri)
+        ):
             return _blob(data, media_type or "", uri)
         case _:
             raise UnreadablePrompt("sound cannot be read (promptCapabilities.audio is false)")

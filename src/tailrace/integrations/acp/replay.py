@@ -1,52 +1,29 @@
-"""What a session's log says to an editor that has seen none of it: pure changes of entries before they are encoded.
-
-A turn that has ended is shown from its facts, which are kept for as long as the run is: each text whole, without what
-was withdrawn on the way. A turn under way is shown from its log so far, without the attempts that were withdrawn.
-"""
+"""What an editor that has seen nothing of a forked run is shown of the conversation before the fork. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.events import (
-    AnyEvent,
-    AttemptDiscarded,
-    Entry,
-    HistoryCompressed,
-    MessageChunk,
-    MessageRecorded,
-    ReasoningChunk,
-    RunForked,
-)
+from tailrace import events
+from tailrace.events import Entry
 from tailrace.messages import Message, Text
 
 
 def with_inherited(entries: Sequence[Entry]) -> list[Entry]:
     """The entries of a run, with what a fork was given of the conversation before it as texts: who said what, without
     the tools."""
-    if not any(isinstance(entry.event, RunForked) for entry in entries):
+    if not any(isinstance(entry.event, events.RunForked) for entry in entries):
         return [*entries]
     shown: list[Entry] = []
     for entry in entries:
-        if isinstance(entry.event, HistoryCompressed) and not shown[1:]:  # right after `RunStarted`
+        if isinstance(entry.event, events.HistoryCompressed) and not shown[1:]:  # right after `RunStarted`
             shown += [Entry(entry.seq, event) for message in entry.event.messages for event in _said(message)]
         else:
             shown.append(entry)
     return shown
 
 
-def _said(message: Message) -> list[AnyEvent]:
+def _said(message: Message) -> list[events.AnyEvent]:
     if message.role == "tool" or not message.text:
-        return [MessageRecorded(message)] if message.role == "user" else []
-    return [MessageRecorded(message if message.role == "user" else Message(message.role, (Text(message.text),)))]
-
-
-def without_withdrawn(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries without the texts of attempts that were withdrawn since."""
-    withdrawn = {entry.attempt for entry in entries if isinstance(entry.event, AttemptDiscarded)}
-    return [
-        entry
-        for entry in entries
-        if entry.attempt not in withdrawn
-        or not isinstance(entry.event, MessageChunk | ReasoningChunk | AttemptDiscarded)
-    ]
+        return [events.MessageRecorded(message)] if message.role == "user" else []
+    return [events.MessageRecorded(message if message.role == "user" else Message(message.role, (Text(message.text),)))]

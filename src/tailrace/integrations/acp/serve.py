@@ -1,6 +1,6 @@
 """`tailrace acp` from its first line to its last: the channel, the agent behind it, and an orderly end.
 
-The process ends when the editor closes the pipe, or at a signal. A turn under way is given back then: it is on record,
+The process ends when the editor closes the pipe, or at a signal. A turn under way is released then: it is on record,
 and goes on in another process, or when its session is loaded again.
 """
 
@@ -29,7 +29,7 @@ async def serve(config: Config | TailraceError, pipes: Pipes, stop: asyncio.Even
 
 
 async def serve_channel(config: Config | TailraceError, channel: Channel, stop: asyncio.Event) -> None:
-    """Speaks with one editor. Where the config cannot be loaded, it is told so at its first session."""
+    """Speaks with one editor. Where the config cannot be loaded, its first session fails with the reason."""
     editor = Editor(channel)
     agent = AcpAgent(editor, config if isinstance(config, Config) else None)
     connection = Connection(agent.handle, EditorTransport(channel), listening=False)
@@ -57,7 +57,7 @@ async def _open_in_time(
     talking: asyncio.Task[None],
     stopping: asyncio.Task[bool],
 ) -> None:
-    """A store that does not answer keeps no process alive whose editor is gone, or that was told to stop."""
+    """A process whose editor is gone, or that got a signal, does not wait for a store that does not answer."""
     loop = asyncio.get_running_loop()
     limit = asyncio.timeout(None)
 

@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import TURN_KIND, Branch
 from tailrace.app import App
 from tailrace.app.app import SessionTools
 from tailrace.app.costs import Costs
@@ -30,12 +29,13 @@ from tailrace.integrations.acp.log_to_updates import LogToUpdates, update_line
 from tailrace.integrations.acp.mcp_servers import GivenServer, SessionServers
 from tailrace.integrations.acp.old_texts import OldTexts
 from tailrace.integrations.acp.options import YOLO
-from tailrace.integrations.acp.replay import with_inherited, without_withdrawn
+from tailrace.integrations.acp.replay import with_inherited
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Message
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import FlatTaskGroup, Stopped, run_beside
+from tailrace.server.frontends.client_thread import branch_turns
 from tailrace.tools.typed import preview_line
 
 log = logging.getLogger("tailrace.integrations.acp")
@@ -167,7 +167,7 @@ class EditorSession:
         """Shows the whole conversation. A turn that has not ended is shown as far as it is, and then live; where its
         process is gone, this one goes on with it."""
         async with self._turn:
-            runs = await self._runs()
+            runs = await branch_turns(self._app.journal, self.id)
             ended = [run for run in runs if run.state in ENDED]
             for start in range(0, len(ended), _PAGE):
                 page = ended[start : start + _PAGE]
@@ -180,17 +180,8 @@ class EditorSession:
     async def resume(self) -> None:
         """Goes on without showing what was said; a turn that has not ended is shown from here on."""
         async with self._turn:
-            await self._join([run for run in await self._runs() if run.state not in ENDED], shown=True)
-
-    async def _runs(self) -> list[Run]:
-        """Oldest first, without turns that another one replaced."""
-        found: list[Run] = []
-        branch = Branch()
-        before: str | None = None
-        while page := await self._app.journal.runs(session=self.id, kind=TURN_KIND, before=before, limit=_PAGE):
-            found += [run for run in page if branch.takes(run)]
-            before = page[-1].id
-        return found[::-1]
+            runs = await branch_turns(self._app.journal, self.id)
+            await self._join([run for run in runs if run.state not in ENDED], shown=True)
 
     async def _join(self, unfinished: Sequence[Run], *, shown: bool) -> None:
         if not unfinished:
@@ -201,7 +192,7 @@ class EditorSession:
         for run in unfinished:
             updates = self._updates(run, loaded=True)
             entries = await self._app.journal.read(run.id)
-            lines = updates.feed(without_withdrawn(with_inherited(entries)))
+            lines = updates.feed(with_inherited(entries))
             if not shown:
                 await self._editor.write(lines)
             joined.append((run.id, updates, entries[-1].seq if entries else 0))

@@ -1,4 +1,4 @@
-"""How a turn's end is told to the editor: a stop reason, or an error where none of them is true. Pure."""
+"""A turn's end as the editor gets it: a stop reason, or an error where no stop reason is true. Pure."""
 
 from __future__ import annotations
 

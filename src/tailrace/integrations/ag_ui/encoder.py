@@ -14,16 +14,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, assert_never
 
 from tailrace.events import Entry, RunFinished, from_json
-from tailrace.integrations.ag_ui.view import (
-    PROTOCOL,
-    ClientView,
-    ShownMessage,
-    Stretch,
-    answer_fields,
-    frame,
-    interrupt,
-    usage_counts,
-)
+from tailrace.integrations.ag_ui import view as client_view
+from tailrace.integrations.ag_ui.view import ClientView, ShownMessage, Stretch
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import StoredLine
 from tailrace.runs.view import RunView, changes
@@ -123,7 +115,7 @@ class AgUiEncoder:
 
     def failure(self, error: ApiError) -> bytes:
         """What ends the stream where the server fails it: the run itself may go on."""
-        return frame({"type": "RUN_ERROR", "message": str(error), "code": error.code})
+        return client_view.frame({"type": "RUN_ERROR", "message": str(error), "code": error.code})
 
     # ── events ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,7 +127,7 @@ class AgUiEncoder:
     def _event(self, kind: str, **fields: object) -> None:
         if self._sends():
             id_line = b"id: %d.%d\n" % (self._seq, self._number)
-            self._out.append(id_line + frame({"type": kind, **fields}))
+            self._out.append(id_line + client_view.frame({"type": kind, **fields}))
         self._number += 1
 
     def _custom(self, name: str, **value: object) -> None:
@@ -160,7 +152,7 @@ class AgUiEncoder:
             case changes.Asked():
                 self._ask(change)
             case changes.Answered(answer=answer):
-                self._custom("approval", **answer_fields(self._run_id, answer))
+                self._custom("approval", **client_view.answer_fields(self._run_id, answer))
             case changes.Noticed():
                 self._notice(change)
             case changes.Ended(finished=finished):
@@ -191,7 +183,7 @@ class AgUiEncoder:
     def _begin(self, at: float = 0.0) -> None:
         view = self._view
         self._begun = True
-        fields: JsonObject = {"threadId": view.thread_id, "runId": view.run_id, "protocolVersion": PROTOCOL}
+        fields: JsonObject = {"threadId": view.thread_id, "runId": view.run_id, "protocolVersion": client_view.PROTOCOL}
         if at:
             fields["timestamp"] = int(at * 1000)
         self._event("RUN_STARTED", **fields, metadata={"tailrace": {"runId": self._run_id}})
@@ -200,7 +192,7 @@ class AgUiEncoder:
         have = {shown.id for shown in self._messages}
         too_much = any(self._is_ours(message) and message["id"] not in have for message in view.messages)
         if view.resync or (too_much and view.after is None):
-            self._out.append(frame({"type": "MESSAGES_SNAPSHOT", "messages": self._whole_list()}))
+            self._out.append(client_view.frame({"type": "MESSAGES_SNAPSHOT", "messages": self._whole_list()}))
         for step, metadata in self._steps.items():
             self._event("STEP_STARTED", stepName=step, metadata=metadata)
 
@@ -355,7 +347,7 @@ class AgUiEncoder:
             self._begin()
         if self._seq <= self._stretch.answered:
             return
-        question = interrupt(self._run_id, change.question, self._calls.id_of(change.index))
+        question = client_view.interrupt(self._run_id, change.question, self._calls.id_of(change.index))
         self._end({"type": "interrupt", "interrupts": [question]})
 
     # ── steps and ends ───────────────────────────────────────────────────────────────────────────────────────
@@ -385,7 +377,7 @@ class AgUiEncoder:
                     "RUN_ERROR",
                     message=error.message if error is not None else "the run failed",
                     code=failed_run_error(finished).code if error is not None else finished.status,
-                    usage=usage_counts(self._usage, self._counts_cache_apart),
+                    usage=client_view.usage_counts(self._usage, self._counts_cache_apart),
                     metadata={"tailrace": {"runId": self._run_id, "status": finished.status}},
                 )
                 self.ended = True
@@ -397,7 +389,7 @@ class AgUiEncoder:
         fields: JsonObject = {"threadId": self._view.thread_id, "runId": self._view.run_id, "outcome": outcome}
         if at:
             fields["timestamp"] = int(at * 1000)
-        self._event("RUN_FINISHED", **fields, usage=usage_counts(self._usage, self._counts_cache_apart))
+        self._event("RUN_FINISHED", **fields, usage=client_view.usage_counts(self._usage, self._counts_cache_apart))
         self.ended = True
 
     def _close_all(self) -> None:

@@ -8,7 +8,7 @@ or a thread that is opened. The encoding is in `encoder`.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -16,49 +16,27 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ClientTurn, TurnSpec
-from tailrace.agent.session import history_of
+from tailrace.agent.session import TURN_KIND, history_of
 from tailrace.app.costs import Costs
-from tailrace.app.models import AGENT, named, unaliased
-from tailrace.errors import RunNotFound, RunParked, RunSealed
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
+from tailrace.errors import RunNotFound
+from tailrace.events import Decision
+from tailrace.integrations.ag_ui import run_agent_input as ag_ui
 from tailrace.integrations.ag_ui.encoder import AgUiEncoder
 from tailrace.integrations.ag_ui.messages import to_messages
-from tailrace.integrations.ag_ui.run_agent_input import (
-    AgUiMessage,
-    AssistantMessage,
-    ResumeEntry,
-    RunAgentInput,
-    ToolMessage,
-    UserMessage,
-    decision_of,
-    denial_reason,
-    input_of,
-    system_of,
-    tools_of,
-)
 from tailrace.integrations.ag_ui.thread import open_thread
 from tailrace.integrations.ag_ui.view import ClientView, Stretch, opened_thread, run_and_approval
 from tailrace.messages import JsonObject, Message, ModelRequest
-from tailrace.ports import ENDED, Run, StoredLine
-from tailrace.server.frontends.client_thread import (
-    ThreadPlace,
-    began_by,
-    place_in_thread,
-    question_ids,
-    request_id,
-    request_key,
-    requester,
-    run_of_message,
-    session_turns,
-)
+from tailrace.ports import ENDED, Run
+from tailrace.runs.recovery import follow_pages
+from tailrace.server.frontends import client_thread
+from tailrace.server.frontends.conversations import Approval, Conversations
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import Route
-from tailrace.server.http.session_access import check_session
 from tailrace.server.v1.client_tool_calls import calling_run, with_recorded_calls
-from tailrace.server.v1.model_target import require_model
+from tailrace.server.v1.model_target import turn_model
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
 _ACCEPTED: Final = frozenset({"", "*/*", "text/*", "text/event-stream"})
@@ -82,6 +60,7 @@ class AgUi:
         self._pipeline = pipeline
         self._app = pipeline.app
         self._journal = pipeline.app.journal
+        self._conversations = Conversations(pipeline)
 
     async def run(self, request: web.Request) -> web.StreamResponse:
         """Runs the agent in a thread, or goes on with a run of it; answers with AG-UI events.
@@ -91,8 +70,8 @@ class AgUi:
         _check_accept(request)
         after = _last_event(request)
         body = await read_object(request)
-        asked = input_of(body)
-        check_session(asked.thread_id, request[IDENTITY], "threadId")
+        asked = ag_ui.input_of(body)
+        await self._conversations.newest_turn(asked.thread_id, request[IDENTITY], "threadId")
         viewed = await self._viewed(asked, body["messages"], request[IDENTITY])
         if after is not None and viewed.run is not None and viewed.can_go_on:
             if after[0] > (last := viewed.run.last_seq):
@@ -102,7 +81,7 @@ class AgUi:
 
     # ── what is asked for ────────────────────────────────────────────────────────────────────────────────────
 
-    async def _viewed(self, asked: RunAgentInput, messages: Sequence[JsonObject], caller: Identity) -> Viewed:
+    async def _viewed(self, asked: ag_ui.RunAgentInput, messages: Sequence[JsonObject], caller: Identity) -> Viewed:
         shows = asked.props.reasoning
         view = ClientView(
             asked.thread_id,
@@ -111,12 +90,14 @@ class AgUi:
             asked.state,
             reasoning=self._app.config.agent.show_reasoning if shows is None else shows,
         )
-        known = await self._known_turn(asked, caller)
+        known = await self._known_turn(asked)
         if asked.resume and (resumed := await self._resumed(asked, caller)) is not None:
             return Viewed(view, *resumed, can_go_on=True)
         if known is not None:
             return Viewed(view, known, can_go_on=True)
-        place = await place_in_thread(self._journal, asked.thread_id, [message.id for message in asked.messages])
+        place = await client_thread.place_in_thread(
+            self._journal, asked.thread_id, [message.id for message in asked.messages]
+        )
         if asked.messages and not _only_watches(asked, place):
             return Viewed(view, await self._new_turn(asked, place, caller))
         opened = await open_thread(self._journal, asked.thread_id)
@@ -124,54 +105,37 @@ class AgUi:
         view = msgspec.structs.replace(view, messages=opened.messages, state=state, resync=True)
         return Viewed(view, opened.active, Stretch(answered=opened.answered))
 
-    async def _known_turn(self, asked: RunAgentInput, caller: Identity) -> Run | None:
-        """The turn that this request has begun before. Raises `ApiError` 403 for a thread of another key."""
-        looked_at = 0
-        async with aclosing(session_turns(self._journal, asked.thread_id)) as turns:
-            async for run in turns:
-                if not looked_at and not caller.owns(requester(run)):
-                    await self._check_began(asked.thread_id, caller)
-                if request_id(run) == asked.run_id:
-                    return _same_question(run, asked)
-                if (looked_at := looked_at + 1) == _RECENT:
-                    return None
+    async def _known_turn(self, asked: ag_ui.RunAgentInput) -> Run | None:
+        """The turn that this request has begun before."""
+        for run in await self._journal.runs(session=asked.thread_id, kind=TURN_KIND, limit=_RECENT):
+            if client_thread.request_id(run) == asked.run_id:
+                return _same_question(run, asked)
         return None
-
-    async def _check_began(self, thread_id: str, caller: Identity) -> None:
-        """Raises `ApiError` 403. A thread stays its own key's where an admin has asked last."""
-        if await began_by(self._journal, thread_id) != caller.name:
-            raise ApiError(403, "threadId: this thread belongs to another key", code="not_the_owner")
 
     # ── a new turn ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _new_turn(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> Run:
+    async def _new_turn(self, asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace, caller: Identity) -> Run:
         """Begins it; the run that the thread is busy with is stopped. Raises `ApiError`."""
         spec = await self._turn_spec(asked, place, caller)
-        run = await self._pipeline.run_to_end(
-            self._app.agents.submit(
-                spec,
-                session=asked.thread_id,
-                idempotency_key=request_key("ag-ui", caller.name, asked.thread_id, asked.run_id),
-                durability=self._app.config.store.durability,
-            )
-        )
-        return _same_question(run, asked)
+        key = client_thread.request_key("ag-ui", caller.name, asked.thread_id, asked.run_id)
+        return _same_question(await self._conversations.submit(spec, asked.thread_id, key), asked)
 
-    async def _turn_spec(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> TurnSpec:
-        config, model = self._app.config, asked.props.model
-        require_model(self._app, model or AGENT, caller)
-        model = "" if AGENT in (model, unaliased(config, model)) else model
-        self._app.models.routes(named(config, model))
+    async def _turn_spec(
+        self, asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace, caller: Identity
+    ) -> TurnSpec:
+        model = turn_model(self._app, asked.props.model, caller)
         new = [*enumerate(asked.messages)][place.new_from :]
         if place.repeated is None and not place.is_first:  # the list knows nothing of the thread: its end is new
             new = _after_last_answer(new)
         said = _said(message for _, message in new)
-        if not said or isinstance(said[-1], AssistantMessage):
+        if not said or isinstance(said[-1], ag_ui.AssistantMessage):
             problem = "there is nothing to answer; the last message must be a new one of the user, or a tool's result"
             raise ApiError(400, f"messages: {problem}", param="messages")
         await self._check_results(new, asked.thread_id)
         messages = to_messages(new)
-        *before, message = await with_recorded_calls(self._journal, messages, lambda run: caller.owns(requester(run)))
+        *before, message = await with_recorded_calls(
+            self._journal, messages, lambda run: caller.owns(client_thread.requester(run))
+        )
         if message.is_blank:
             raise ApiError(400, f"messages[{len(asked.messages) - 1}].content: is empty", param="messages")
         history: tuple[Message, ...] | None = None
@@ -183,23 +147,26 @@ class AgUi:
         return TurnSpec(
             message,
             model=model,
-            request=ModelRequest("", (), system=system_of(asked)),
+            request=ModelRequest("", (), system=ag_ui.system_of(asked)),
             history=history,
             replaces_history=history is not None,
             previous_run=place.previous_run,
-            foreign=tools_of(asked),
+            foreign=ag_ui.tools_of(asked),
             requester=caller.name,
             reachable=True,
             client=ClientTurn(asked.run_id, tuple(each.id for each in said if _is_input(each)), asked.state),
         )
 
-    async def _check_results(self, new: Sequence[tuple[int, AgUiMessage]], thread_id: str) -> None:
-        """Raises `ApiError` 400 for the result of a call that nobody has made."""
+    async def _check_results(self, new: Sequence[tuple[int, ag_ui.AgUiMessage]], thread_id: str) -> None:
+        """Raises `ApiError` 400 for the result of a call that no turn of this thread has made."""
         called = {
-            call.id for _, message in new if isinstance(message, AssistantMessage) for call in message.tool_calls or ()
+            call.id
+            for _, message in new
+            if isinstance(message, ag_ui.AssistantMessage)
+            for call in message.tool_calls or ()
         }
         for index, message in new:
-            if not isinstance(message, ToolMessage) or message.tool_call_id in called:
+            if not isinstance(message, ag_ui.ToolMessage) or message.tool_call_id in called:
                 continue
             try:
                 run = await self._journal.get(calling_run(message.tool_call_id))
@@ -211,56 +178,39 @@ class AgUi:
 
     # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _resumed(self, asked: RunAgentInput, caller: Identity) -> tuple[Run, Stretch] | None:
+    async def _resumed(self, asked: ag_ui.RunAgentInput, caller: Identity) -> tuple[Run, Stretch] | None:
         """Answers the approvals that are still open, and returns the run that goes on. None where a new message takes
-        its place. An approval that was answered meanwhile, elsewhere or by nobody in time, keeps that answer."""
-        newest, seq, open_ones = None, 0, list[tuple[Run, str, Decision, str]]()
+        its place. An approval that another surface or its timeout has answered meanwhile keeps that answer."""
+        newest, seq, answers = None, 0, list[tuple[Run, str, Decision, str]]()
         for index, entry in enumerate(asked.resume or ()):
-            run, approval_id = await self._interrupted(entry, f"resume[{index}]", asked.thread_id, caller)
-            decision = decision_of(entry, f"resume[{index}]")
-            asked_at, is_open = await self._approval(run, approval_id, f"resume[{index}]")
-            if is_open:
-                open_ones.append((run, approval_id, decision, denial_reason(entry) if decision == "deny" else ""))
-            if newest is None or (run.id, asked_at) > (newest.id, seq):
-                newest, seq = run, asked_at
+            run, approval = await self._interrupted(entry, f"resume[{index}]", asked.thread_id, caller)
+            decision = ag_ui.decision_of(entry, f"resume[{index}]")
+            if approval.is_open and run.state not in ENDED:
+                answers.append((run, approval.id, decision, ag_ui.denial_reason(entry)))
+            if newest is None or (run.id, approval.seq) > (newest.id, seq):
+                newest, seq = run, approval.seq
         if newest is None:
             return None
         goes_on = not _has_more(asked.messages, newest)
-        if not goes_on and any(decision != "deny" for _, _, decision, _ in open_ones):
+        if not goes_on and any(decision != "deny" for _, _, decision, _ in answers):
             problem = "send the new message after the run that goes on with this answer has finished"
             raise ApiError(400, f"resume: {problem}", param="resume")
-        for run, approval_id, decision, reason in open_ones:
-            with suppress(RunSealed):  # it ended meanwhile: its log says how
-                await self._app.agents.answer(run.id, approval_id, decision, by=caller.name, reason=reason)
+        for run, approval_id, decision, reason in answers:
+            await self._conversations.answer(run, approval_id, decision, caller, reason)
         return (newest, Stretch(seq, seq)) if goes_on else None
 
-    async def _interrupted(self, entry: ResumeEntry, where: str, thread_id: str, caller: Identity) -> tuple[Run, str]:
+    async def _interrupted(
+        self, entry: ag_ui.ResumeEntry, where: str, thread_id: str, caller: Identity
+    ) -> tuple[Run, Approval]:
         """The run that an interrupt is of, and its approval. Raises `ApiError` 404, 403 (J110)."""
-        try:
-            run_id, approval_id = run_and_approval(entry.interrupt_id) or ("", "")
+        run_id, approval_id = run_and_approval(entry.interrupt_id) or ("", "")
+        with suppress(RunNotFound):
             run = await self._journal.get(run_id)
-        except RunNotFound:
-            raise _no_interrupt(where) from None
-        if run.new.session != thread_id:
-            raise _no_interrupt(where)
-        if requester(run) != caller.name:
-            raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
-        return run, approval_id
-
-    async def _approval(self, run: Run, approval_id: str, where: str) -> tuple[int, bool]:
-        """The entry that asks for it, and whether it waits for an answer."""
-        seq, is_open = 0, run.state not in ENDED
-        for entry in await self._journal.facts(run.id):
-            match entry.event:
-                case ApprovalAsked(approval_id=each) if each == approval_id:
-                    seq = entry.seq
-                case ApprovalAnswered(approval_id=each) if each == approval_id:
-                    is_open = False
-                case _:
-                    pass
-        if not seq:
-            raise _no_interrupt(where)
-        return seq, is_open
+            if run.new.session == thread_id:
+                approval = (await self._conversations.approvals(run, caller)).get(approval_id)
+                if approval is not None:
+                    return run, approval
+        raise ApiError(404, f"{where}.interruptId: this thread has no such interrupt", param=f"{where}.interruptId")
 
     # ── the stream ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -272,37 +222,24 @@ class AgUi:
             run.id,
             viewed.view,
             stretch=viewed.stretch,
-            foreign=[tool["name"] for tool in run.new.input.get("foreign", ())],
+            foreign=client_thread.foreign_names(run),
             counts_cache_apart=Costs(self._app.config).counts_cached_beside,
         )
         stream = self._pipeline.stream(request, error_frame=encoder.failure, run_id=run.id)
         stream.begin()
         if run.first_seq > 1:  # its chunks are no longer kept, and the facts have all that they said
             return await stream.end(encoder.feed(await self._journal.facts(run.id)))
-        pages = self._journal.tail_pages(run.id)
-        try:
+        async with aclosing(follow_pages(self._journal, run.id)) as pages:
             async for page in pages:
-                data, last = encoder.feed_lines(page), page[-1]
+                data = encoder.feed_lines(page)
                 del page  # none is held while the client's socket takes no more (L141)
                 await stream.send_pieces(data)
                 if encoder.ended:
                     return await stream.end()
-                run = await self._not_parked(run, last)
                 await stream.caught_up()
-        finally:
-            if isinstance(pages, AsyncGenerator):
-                await pages.aclose()
         raise ApiError(
             503, "the server is stopping; the run goes on: send the same runId again", code="server_stopping"
         )
-
-    async def _not_parked(self, run: Run, last: StoredLine) -> Run:
-        """The run; raises `RunParked` where this is its last entry and it is set aside: nothing more will come."""
-        if last.type == b"gateway_notice":
-            run = await self._journal.get(run.id)
-        if run.parked is not None and last.seq >= run.last_seq:
-            raise RunParked(f"run {run.id} is parked: {run.parked.message}")
-        return run
 
 
 def _check_accept(request: web.Request) -> None:
@@ -320,16 +257,16 @@ def _last_event(request: web.Request) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _same_question(run: Run, asked: RunAgentInput) -> Run:
+def _same_question(run: Run, asked: ag_ui.RunAgentInput) -> Run:
     """The run that has this `runId`. Raises `ApiError` 409 where it answers another message."""
     inputs = [message.id for message in asked.messages if _is_input(message)]
-    if inputs and inputs[-1] not in question_ids(run):
+    if inputs and inputs[-1] not in client_thread.question_ids(run):
         problem = "was used for another message of this thread; each run needs a new one"
         raise ApiError(409, f"runId: {asked.run_id[:80]!r} {problem}", param="runId")
     return run
 
 
-def _only_watches(asked: RunAgentInput, place: ThreadPlace) -> bool:
+def _only_watches(asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace) -> bool:
     """Whether the list says nothing new: the thread has all of it, or is at it. A client that lost its connection asks
     so, and must not be answered twice."""
     if place.repeated is None:
@@ -339,34 +276,35 @@ def _only_watches(asked: RunAgentInput, place: ThreadPlace) -> bool:
     return not _said(asked.messages[place.new_from :])
 
 
-def _said(messages: Iterable[AgUiMessage]) -> list[UserMessage | ToolMessage | AssistantMessage]:
+def _said(
+    messages: Iterable[ag_ui.AgUiMessage],
+) -> list[ag_ui.UserMessage | ag_ui.ToolMessage | ag_ui.AssistantMessage]:
     """The conversation among these messages."""
-    return [message for message in messages if isinstance(message, UserMessage | ToolMessage | AssistantMessage)]
+    return [
+        message
+        for message in messages
+        if isinstance(message, ag_ui.UserMessage | ag_ui.ToolMessage | ag_ui.AssistantMessage)
+    ]
 
 
-def _is_input(message: AgUiMessage) -> bool:
-    return isinstance(message, UserMessage | ToolMessage)
+def _is_input(message: ag_ui.AgUiMessage) -> bool:
+    return isinstance(message, ag_ui.UserMessage | ag_ui.ToolMessage)
 
 
-def _after_last_answer(messages: Sequence[tuple[int, AgUiMessage]]) -> list[tuple[int, AgUiMessage]]:
-    answers = [place for place, (_, message) in enumerate(messages) if isinstance(message, AssistantMessage)]
+def _after_last_answer(messages: Sequence[tuple[int, ag_ui.AgUiMessage]]) -> list[tuple[int, ag_ui.AgUiMessage]]:
+    answers = [place for place, (_, message) in enumerate(messages) if isinstance(message, ag_ui.AssistantMessage)]
     return [*messages[answers[-1] + 1 if answers else 0 :]]
 
 
-def _has_more(messages: Sequence[AgUiMessage], run: Run) -> bool:
+def _has_more(messages: Sequence[ag_ui.AgUiMessage], run: Run) -> bool:
     """Whether the client says something new after this run's messages."""
-    known = question_ids(run)
+    known = client_thread.question_ids(run)
     for message in reversed(messages):
-        if message.id in known or run_of_message(message.id) == run.id:
+        if message.id in known or client_thread.run_of_message(message.id) == run.id:
             return False
         if _is_input(message):
             return True
     return False
-
-
-def _no_interrupt(where: str) -> ApiError:
-    param = f"{where}.interruptId"
-    return ApiError(404, f"{param}: this thread has no such interrupt", param=param)
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
@@ -377,7 +315,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
             AgUi(pipeline).run,
             "runs",
             headers={"Last-Event-ID": "The last event that the client has of this run."},
-            body=RunAgentInput,
+            body=ag_ui.RunAgentInput,
             streams=True,
             errors=(404, 406, 409, 413),
         ),

@@ -5,28 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from tailrace.integrations.ag_ui.run_agent_input import (
-    ActivityMessage,
-    AgUiMessage,
-    AssistantMessage,
-    AudioContent,
-    BinaryContent,
-    Content,
-    Contents,
-    DataSource,
-    DeveloperMessage,
-    DocumentContent,
-    FileSource,
-    ImageContent,
-    ReasoningMessage,
-    Source,
-    SystemMessage,
-    TextContent,
-    ToolMessage,
-    UrlSource,
-    UserMessage,
-    VideoContent,
-)
+from tailrace.integrations.ag_ui import run_agent_input as ag_ui
 from tailrace.messages import File, Image, JsonObject, Message, Part, Text, ToolCall, ToolResult
 from tailrace.server.http.api_errors import ApiError
 from tailrace.wire.openai_request import DATA_URL
@@ -34,77 +13,72 @@ from tailrace.wire.openai_request import DATA_URL
 # ── to our messages ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def to_messages(messages: Iterable[tuple[int, AgUiMessage]]) -> tuple[Message, ...]:
+def to_messages(messages: Iterable[tuple[int, ag_ui.AgUiMessage]]) -> tuple[Message, ...]:
     """These messages with their places in the list. Results that stand together become one message. Raises `ApiError`
     400 for a part that no model takes."""
     out: list[Message] = []
     for index, message in messages:
         where = f"messages[{index}]"
         match message:
-            case UserMessage(content=content):
+            case ag_ui.UserMessage(content=content):
                 out.append(Message("user", _parts(content, where)))
-            case AssistantMessage(content=content, tool_calls=calls):
+            case ag_ui.AssistantMessage(content=content, tool_calls=calls):
                 called = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in calls or ())
                 out.append(Message("assistant", (*_parts(content or (), where), *called)))
-            case ToolMessage(tool_call_id=call_id, content=content, error=error):
+            case ag_ui.ToolMessage(tool_call_id=call_id, content=content, error=error):
                 result = ToolResult(call_id, _result(content, error, where), ok=error is None)
                 before = out.pop().parts if out and out[-1].role == "tool" else ()
                 out.append(Message("tool", (*before, result)))
-            case SystemMessage() | DeveloperMessage() | ReasoningMessage() | ActivityMessage():
+            case ag_ui.SystemMessage() | ag_ui.DeveloperMessage() | ag_ui.ReasoningMessage() | ag_ui.ActivityMessage():
                 pass
             case _:
                 assert_never(message)
     return tuple(out)
 
 
-def _result(content: Contents, error: str | None, where: str) -> str | tuple[Text | Image | File, ...]:
+def _result(content: ag_ui.Contents, error: str | None, where: str) -> str | tuple[Text | Image | File, ...]:
     if error is not None:
         said = content if isinstance(content, str) else ""
         return "\n".join(filter(None, (error, said)))
     return content if isinstance(content, str) else _parts(content, where)
 
 
-def _parts(content: Contents, where: str) -> tuple[Text | Image | File, ...]:
+def _parts(content: ag_ui.Contents, where: str) -> tuple[Text | Image | File, ...]:
     if isinstance(content, str):
         return (Text(content),) if content else ()
     return tuple(_part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
 
 
-def _part(part: Content, where: str) -> Text | Image | File:
+def _part(part: ag_ui.Content, where: str) -> Text | Image | File:
     match part:
-        case TextContent(text):
+        case ag_ui.TextContent(text):
             return Text(text)
-        case ImageContent(source):
-            data, url, media_type = _source(source, where)
+        case ag_ui.ImageContent(source):
+            data, url, media_type = _source(source)
             return Image(url=url, data=data, media_type=media_type)
-        case DocumentContent(source, metadata):
+        case ag_ui.DocumentContent(source, metadata):
             name = metadata.get("filename") if isinstance(metadata, dict) else ""
-            data, url, media_type = _source(source, where)
+            data, url, media_type = _source(source)
             return File(data, media_type, name if isinstance(name, str) else "", url)
-        case BinaryContent(mime_type, data, url, filename):
+        case ag_ui.BinaryContent(mime_type, data, url, filename):
             if not data and not url:
                 raise ApiError(400, f"{where}: expected data or url", param=where)
             if mime_type.startswith("image/"):
                 return Image(url=url, data=data, media_type=mime_type)
             return File(data, mime_type, filename, url)
-        case AudioContent() | VideoContent():
-            raise ApiError(400, f"{where}: the agent takes text, images and documents", param=where)
         case _:
             assert_never(part)
 
 
-def _source(source: Source, where: str) -> tuple[str, str, str]:
+def _source(source: ag_ui.Source) -> tuple[str, str, str]:
     """(base64, address, type): one of the first two."""
     match source:
-        case DataSource(value, media_type):
+        case ag_ui.DataSource(value, media_type):
             return value, "", media_type
-        case UrlSource(value, media_type):
+        case ag_ui.UrlSource(value, media_type):
             if inline := DATA_URL.fullmatch(value):
                 return inline["data"], "", media_type or inline["media_type"]
             return "", value, media_type
-        case FileSource():
-            problem = "a provider's own file handle cannot be passed on; send the data, or a url"
-            raise ApiError(400, f"{where}.source: {problem}", param=f"{where}.source")
         case _:
             assert_never(source)
 

@@ -32,13 +32,7 @@ class UrlSource(msgspec.Struct, frozen=True, tag_field="type", tag="url", rename
     mime_type: str = ""
 
 
-class FileSource(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
-    """A handle that one provider has issued. Refused: another provider may answer."""
-
-    value: str
-
-
-Source: TypeAlias = DataSource | UrlSource | FileSource
+Source: TypeAlias = DataSource | UrlSource  # `file`, a handle that one provider has issued, is refused
 
 
 class TextContent(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -54,14 +48,6 @@ class DocumentContent(msgspec.Struct, frozen=True, tag_field="type", tag="docume
     metadata: Any = None  # `filename`
 
 
-class AudioContent(msgspec.Struct, frozen=True, tag_field="type", tag="audio"):
-    """Refused."""
-
-
-class VideoContent(msgspec.Struct, frozen=True, tag_field="type", tag="video"):
-    """Refused."""
-
-
 class BinaryContent(msgspec.Struct, frozen=True, tag_field="type", tag="binary", rename="camel"):
     """What clients before 1.0 send in place of an image or a document."""
 
@@ -71,7 +57,7 @@ class BinaryContent(msgspec.Struct, frozen=True, tag_field="type", tag="binary",
     filename: str = ""
 
 
-Content: TypeAlias = TextContent | ImageContent | DocumentContent | AudioContent | VideoContent | BinaryContent
+Content: TypeAlias = TextContent | ImageContent | DocumentContent | BinaryContent
 Contents: TypeAlias = str | tuple[Content, ...]
 
 
@@ -230,7 +216,7 @@ def tools_of(asked: RunAgentInput) -> tuple[ToolSpec, ...]:
 
 
 def system_of(asked: RunAgentInput) -> str:
-    """What the model is told beside its own instructions: the application's, its context and its state."""
+    """What is added to the model's instructions: those of the application, its context and its state."""
     told = [message.content for message in asked.messages if isinstance(message, SystemMessage | DeveloperMessage)]
     told += [f"{context.description}:\n{context.value}" for context in asked.context or ()]
     if asked.state not in (None, {}, [], ""):

@@ -1,23 +1,21 @@
-"""A thread as a front end opens it that knows nothing of it yet: what was said, and the turn that goes on."""
+"""A thread for a front end that has none of its messages yet: what was said, and the turn that goes on."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Any, Final
 
 import msgspec
 
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import Branch
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry, HistoryCompressed, MessageRecorded
+from tailrace.events import Entry, HistoryCompressed, MessageRecorded
 from tailrace.integrations.ag_ui.encoder import AgUiEncoder
 from tailrace.integrations.ag_ui.messages import shown_messages
 from tailrace.integrations.ag_ui.view import ClientView, Stretch
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Journal, Run
-from tailrace.server.frontends.client_thread import message_id, question_ids, session_turns
+from tailrace.server.frontends.client_thread import branch_turns, foreign_names, message_id, question_ids
+from tailrace.server.frontends.conversations import approvals_in
 
 _ALL: Final = Stretch(answered=1 << 62)
 
@@ -33,8 +31,11 @@ class OpenedThread(msgspec.Struct, frozen=True):
 
 
 async def open_thread(journal: Journal, session: str) -> OpenedThread:
-    """The turns that lead to the session's newest one: those that the user has replaced are left out."""
-    turns = await _turns(journal, session)
+    """The turns that lead to the session's newest one. A turn that replaced the history with the client's own is the
+    first."""
+    turns = await branch_turns(journal, session)
+    first = max((place for place, run in enumerate(turns) if run.new.input.get("replaces_history")), default=0)
+    turns = turns[first:]
     if not turns:
         return OpenedThread([])
     active = turns[-1] if turns[-1].state not in ENDED else None
@@ -47,8 +48,7 @@ async def open_thread(journal: Journal, session: str) -> OpenedThread:
             messages += shown_messages(before, [message_id(run.id, number, "h") for number in range(len(before))])
         messages += _with_call_ids(shown_messages([_question(spec, facts)], question_ids(run)), call_ids)
         if run is not active:
-            foreign = [tool.name for tool in spec.foreign]
-            encoder = AgUiEncoder(run.id, ClientView("", ""), stretch=_ALL, foreign=foreign)
+            encoder = AgUiEncoder(run.id, ClientView("", ""), stretch=_ALL, foreign=foreign_names(run))
             encoder.feed(facts)
             messages += encoder.messages
             call_ids |= encoder.call_ids
@@ -59,19 +59,6 @@ async def open_thread(journal: Journal, session: str) -> OpenedThread:
         _last_answered(logs[-1]) if active is not None else 0,
         newest.state if newest is not None else None,
     )
-
-
-async def _turns(journal: Journal, session: str) -> list[Run]:
-    """Oldest first. One that replaced the session's history with the client's own is the first."""
-    found: deque[Run] = deque()
-    branch = Branch()
-    async with aclosing(session_turns(journal, session)) as turns:
-        async for run in turns:
-            if branch.takes(run):
-                found.appendleft(run)
-                if run.new.input.get("replaces_history") or branch.is_whole:
-                    break
-    return [*found]
 
 
 def _before(facts: Sequence[Entry]) -> tuple[Message, ...]:
@@ -103,11 +90,9 @@ def _with_call_ids(messages: list[JsonObject], call_ids: dict[str, str]) -> list
 
 def _last_answered(facts: Sequence[Entry]) -> int:
     """The newest entry that asks for an approval which was given or denied, with all before it."""
-    answered = {entry.event.approval_id for entry in facts if isinstance(entry.event, ApprovalAnswered)}
     seq = 0
-    for entry in facts:
-        if isinstance(entry.event, ApprovalAsked):
-            if entry.event.approval_id not in answered:
-                break
-            seq = entry.seq
+    for approval in approvals_in(facts).values():
+        if approval.is_open:
+            break
+        seq = approval.seq
     return seq

@@ -2,7 +2,7 @@
 
 Pure, a function of the entries alone: any cut of the log into batches gives the same bytes, so a stream that is resumed
 replays exactly what the first one sent. The chunks have no field that a strict reader of the protocol's first version
-refuses: clients of the AI SDK 5 check each of them. What that version has no word for is metadata of the message.
+refuses: clients of the AI SDK 5 check each of them. What that version does not support is metadata of the message.
 """
 
 from __future__ import annotations
@@ -13,20 +13,11 @@ from typing import Final, Literal, assert_never
 import msgspec
 
 from tailrace.events import ApprovalAsked, Entry, RunFinished, RunStarted, ToolOutputRecorded, from_json
+from tailrace.integrations.ai_sdk import parts
 from tailrace.integrations.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
-from tailrace.integrations.ai_sdk.parts import (
-    ToolPart,
-    ToolParts,
-    client_result,
-    document_sources,
-    fetched_page,
-    files_of,
-    output_of,
-    web_sources,
-)
-from tailrace.integrations.ai_sdk.stored_text import text_deltas
+from tailrace.integrations.ai_sdk.parts import ToolPart
 from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolResult, Usage
-from tailrace.ports import LogPage
+from tailrace.ports import LogPage, StoredLine
 from tailrace.runs.view import RunView, changes
 from tailrace.server.frontends.shown_runs import moment, token_counts
 
@@ -69,14 +60,14 @@ class UiMessageEncoder:
         self._reasoning = reasoning
         self._approvals = approvals
         self._whole = whole
-        self._answered_before = frozenset(answered)
+        self._answered_before = set(answered)
         self._counts_cache_apart = counts_cache_apart
         self._out: list[bytes] = []
         self._begun = False
         # the run
         self._run_id = ""
         self._log = RunView()
-        self._tools = ToolParts()
+        self._tools = parts.ToolParts()
         self._new_parts: list[ToolPart] = []  # of the answer that is being recorded
         self._client_ids: dict[str, str] = {}  # of the client's calls: the provider's id → ours
         # the step: one answer of the model and its tools
@@ -89,7 +80,6 @@ class UiMessageEncoder:
         self._blank_attempt = 0
         # approvals
         self._asked: dict[str, ToolPart] = {}
-        self._open: set[str] = set()
         self._running: set[int] = set()
         self.seq = 0  # of the last entry that was read
         self.paused = False  # nothing goes on before the user has answered: the entries after this are not read
@@ -106,8 +96,7 @@ class UiMessageEncoder:
 
     def begin_run(self, run_id: str, foreign: Collection[str] = ()) -> None:
         """The entries that follow are this run's. `foreign`: the names of the tools that the client runs."""
-        self._run_id, self._log, self._tools = run_id, RunView(), ToolParts(run_id, foreign)
-        self._open.clear()
+        self._run_id, self._log, self._tools = run_id, RunView(), parts.ToolParts(run_id, foreign)
         self._running.clear()
         self.finished = None
 
@@ -119,34 +108,45 @@ class UiMessageEncoder:
 
     def feed_page(self, page: LogPage) -> bytes:
         """The same of entries as they are stored. Where a text or a call's arguments go on they are not decoded."""
-        part = self._part if not self.paused else None
-        if part is not None and (deltas := text_deltas(page, part.kind, part.id)) is not None:
-            self.seq = page[-1].seq
-            return deltas
         for line in page:
-            if not self.paused and (piece := self._stored_piece(line.json)) is not None:
-                self.seq = line.seq
-                self._out.append(self._tools.stored_delta(*piece))
-            else:
+            if not self._add_stored(line):
                 self._advance(Entry(line.seq, from_json(line.json), line.attempt))
         return self._taken()
 
-    def _stored_piece(self, stored: bytes) -> tuple[int, bytes] | None:
-        return self._log.written.add_stored(stored) if not self._whole else None
+    def _add_stored(self, line: StoredLine) -> bool:
+        """Whether the line was the next piece of the text or of the call under way."""
+        part = self._part
+        if self.paused or self._whole:
+            return False
+        if part is not None and part.kind == b"text":
+            chunk = self._log.add_stored_text(line.json, line.attempt)
+            if chunk is not None:
+                self._out.append(_DELTA % (part.kind, part.id, chunk[1]))
+                self.seq = line.seq
+                return True
+        if (piece := self._log.written.add_stored(line.json)) is None:
+            return False
+        self._out.append(self._tools.stored_delta(*piece))
+        self.seq = line.seq
+        return True
 
     def go_on(self, answered: Collection[str]) -> bool:
         """Whether the log goes on behind the questions that the stream has paused at: these are answered. The entries
         after `seq` are to be read again then."""
-        self._open.difference_update(answered)
-        self.paused = bool(self._open)
+        self._answered_before.update(answered)
+        self.paused = self._waits()
         return not self.paused
+
+    def _waits(self) -> bool:
+        """Whether the page was asked something to which no answer is known."""
+        return any(key in self._asked and key not in self._answered_before for key in self._log.questions)
 
     def _advance(self, entry: Entry) -> None:
         if not self.paused:
             for change in self._log.apply(entry):
                 self._take(change)
             self.seq = entry.seq
-            self.paused = bool(self._open) and not self._running and self._approvals == "parts"
+            self.paused = not self._running and self._approvals == "parts" and self._waits()
 
     def skip(self, entries: Sequence[Entry], approval_ids: Collection[str] = ()) -> int:
         """Takes in what the client has already: these entries, or where it was asked for approvals, those up to the end
@@ -324,9 +324,9 @@ class UiMessageEncoder:
         self._end_part()
         self._recorded, self._stop, self._blank = True, stop, ""
         self._attempts.clear()
-        for url, title in web_sources(message):
+        for url, title in parts.web_sources(message):
             self._page(url, title)
-        for number, (name, media_type) in enumerate(document_sources(message), 1):
+        for number, (name, media_type) in enumerate(parts.document_sources(message), 1):
             source = f"document-{self._parts}-{number}"
             self._add("source-document", sourceId=source, mediaType=media_type, title=name, filename=name)
         self._client_ids = {part.call.id: part.part_id for part in self._new_parts if part.foreign}
@@ -363,7 +363,6 @@ class UiMessageEncoder:
                 if place is not None and (call := self._tools.made.get(place)) is not None:
                     self._ask(call, asked)
             case changes.Answered(answer=answer):
-                self._open.discard(answer.approval_id)
                 if (part := self._asked.get(answer.approval_id)) is not None:
                     why = {"deniedBecause": answer.reason} if answer.reason else {}
                     given = {"decision": answer.decision, "by": answer.by, **why}
@@ -390,23 +389,21 @@ class UiMessageEncoder:
         if refused is not None and refused.kind in _DENIED and call.asked and self._approvals == "parts":
             self._add("tool-output-denied", toolCallId=call.part_id)
         else:
-            self._put(output_of(call.part_id, recorded))
-        self._put(*files_of(recorded))
-        if recorded.ok and (url := fetched_page(call.call)):
+            self._put(parts.output_of(call.part_id, recorded))
+        self._put(*parts.files_of(recorded))
+        if recorded.ok and (url := parts.fetched_page(call.call)):
             self._page(url)
 
     def _client_results(self, message: Message) -> None:
         """They are shown to a client that did not run its tools itself."""
         for part in message.parts:
             if isinstance(part, ToolResult) and (client_id := self._client_ids.get(part.call_id)):
-                self._put(client_result(client_id, part))
+                self._put(parts.client_result(client_id, part))
 
     def _ask(self, call: ToolPart, asked: ApprovalAsked) -> None:
         if not call.shown:
             self._put(*self._tools.show(call, call.arguments))
         self._asked[asked.approval_id] = call
-        if asked.approval_id not in self._answered_before:
-            self._open.add(asked.approval_id)
         call.asked = True
         what = {"command": asked.command, "directory": asked.directory, "reason": asked.reason}
         if asked.expires_at:

@@ -16,40 +16,25 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import Branch
 from tailrace.app.costs import Costs
-from tailrace.errors import RunSealed
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
+from tailrace.events import Decision, Entry
+from tailrace.integrations.ai_sdk import request as ui_request
+from tailrace.integrations.ai_sdk import turns as ui_turns
 from tailrace.integrations.ai_sdk.encoder import DONE, UiMessageEncoder
-from tailrace.integrations.ai_sdk.request import (
-    ApprovalResponse,
-    UiChatBody,
-    UiMessage,
-    approval_responses,
-    question_of,
-    system_of,
-    tool_results,
-    tools_of,
-)
-from tailrace.integrations.ai_sdk.turns import (
-    UiTurn,
-    answer_id,
-    asked_in,
-    digest_of,
-    foreign_names,
-    is_sent_again,
-    message_runs,
-    newest_turn,
-    replaced_turn,
-    turn_before,
-    ui_turn_of,
-)
+from tailrace.integrations.ai_sdk.request import UiChatBody, UiMessage
 from tailrace.integrations.ai_sdk.ui_messages import UiMessageBuilder, question_message
 from tailrace.messages import JsonObject, Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow_pages
-from tailrace.server.frontends.client_thread import request_key, requester, session_turns
+from tailrace.server.frontends.client_thread import (
+    branch_turns,
+    foreign_names,
+    request_key,
+    requester,
+    session_turns,
+)
+from tailrace.server.frontends.conversations import Conversations, approvals_in
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
@@ -85,6 +70,7 @@ class UiChat:
         self._pipeline = pipeline
         self._app = pipeline.app
         self._journal = pipeline.app.journal
+        self._conversations = Conversations(pipeline)
 
     async def send(self, request: web.Request) -> web.StreamResponse:
         """Asks the agent, and streams its message as the AI SDK's `useChat` reads it.
@@ -94,7 +80,7 @@ class UiChat:
         is no longer asked."""
         body = await read_as(request, UiChatBody)
         identity = request[IDENTITY]
-        newest = await newest_turn(self._journal, body.id, identity)
+        newest = await self._conversations.newest_turn(body.id, identity, "id")
         last = body.last
         if last is not None and last.role == "assistant":
             return await self._go_on(request, body, last, newest)
@@ -105,7 +91,7 @@ class UiChat:
         """The message that is being written in this chat, from its beginning.
 
         204 where none is."""
-        run = await newest_turn(self._journal, request.match_info["id"], request[IDENTITY])
+        run = await self._conversations.newest_turn(request.match_info["id"], request[IDENTITY], "id")
         if run is None or run.state in ENDED:
             return web.Response(status=204)
         return await self._stream(request, run)
@@ -116,27 +102,26 @@ class UiChat:
         Empty where it has none. Answers and questions that were asked anew are left out. A message that is being
         written is not among them, but its question is: `resume` brings it, from its beginning."""
         chat_id = request.match_info["id"]
-        await newest_turn(self._journal, chat_id, request[IDENTITY])
-        branch, turns = Branch(), list[Run]()
-        async for run in session_turns(self._journal, chat_id):
-            if branch.takes(run):
-                turns.append(run)
-            if branch.is_whole:
-                break
+        await self._conversations.newest_turn(chat_id, request[IDENTITY], "id")
+        turns = await branch_turns(self._journal, chat_id)
         shown: list[JsonObject] = []
-        for at, run in enumerate(reversed(turns), 1):
-            message = asked_in(run)
+        for at, run in enumerate(turns, 1):
+            message = ui_turns.asked_in(run)
             if message.role == "user":
-                shown.append(question_message(message, ui_turn_of(run).question_id or f"{answer_id(run)}-question"))
-            following = turns[-at - 1] if at < len(turns) else None
-            if following is None or ui_turn_of(following).continues != run.id:
+                shown.append(
+                    question_message(
+                        message, ui_turns.ui_turn_of(run).question_id or f"{ui_turns.answer_id(run)}-question"
+                    )
+                )
+            following = turns[at] if at < len(turns) else None
+            if following is None or ui_turns.ui_turn_of(following).continues != run.id:
                 shown += await self._whole_message(run)
         return json_response(shown)
 
     async def _whole_message(self, run: Run) -> list[JsonObject]:
         """The message of this run and of those that it continues; none while it is being written, unless it waits for
         an answer: then all that was streamed of it."""
-        runs = await message_runs(self._journal, run)
+        runs = await ui_turns.message_runs(self._journal, run)
         logs = [await self._journal.facts(each.id) for each in runs]
         encoder = self._encoder(run, None, _answered([entry for log in logs for entry in log]))
         builder = UiMessageBuilder()
@@ -156,7 +141,7 @@ class UiChat:
 
         200, also where nothing is."""
         chat_id, identity = request.match_info["id"], request[IDENTITY]
-        await newest_turn(self._journal, chat_id, identity)
+        await self._conversations.newest_turn(chat_id, identity, "id")
         stopped: str | None = None
         async for run in session_turns(self._journal, chat_id):
             if run.state in ENDED:
@@ -172,29 +157,29 @@ class UiChat:
         replaced = await self._replaced(body, last, newest)
         question = _question(last, body.where, replaced)
         question_id = last.id if last is not None else ""
-        kept = UiTurn(
-            question_id=question_id or (ui_turn_of(replaced).question_id if replaced is not None else ""),
-            digest=digest_of(question),
+        kept = ui_turns.UiTurn(
+            question_id=question_id or (ui_turns.ui_turn_of(replaced).question_id if replaced is not None else ""),
+            digest=ui_turns.digest_of(question),
             reasoning=body.reasoning,
             approvals=body.approvals,
         )
         spec = TurnSpec(
             question,
             model=turn_model(self._app, body.model, identity),
-            system=system_of(body),
-            foreign=tools_of(body),
+            system=ui_request.system_of(body),
+            foreign=ui_request.tools_of(body),
             requester=identity.name,
             reachable=True,
-            previous_run=await turn_before(self._journal, replaced) if replaced is not None else None,
+            previous_run=await ui_turns.turn_before(self._journal, replaced) if replaced is not None else None,
             origin=kept.as_origin(),
         )
         if replaced is None and not question_id:
-            return await self._submit(spec, body.id)
-        if newest is not None and is_sent_again(newest, kept, body.trigger, replaced):
+            return await self._conversations.submit(spec, body.id)
+        if newest is not None and ui_turns.is_sent_again(newest, kept, body.trigger, replaced):
             return newest
         place = newest.id if newest is not None else body.id
         key = request_key("ui", identity.name, place, body.trigger, question_id, kept.digest)
-        return await self._submit(spec, body.id, key)
+        return await self._conversations.submit(spec, body.id, key)
 
     async def _replaced(self, body: UiChatBody, last: UiMessage | None, newest: Run | None) -> Run | None:
         """The turn that is asked anew. None for a new question: a page also regenerates one that never reached us."""
@@ -202,16 +187,11 @@ class UiChat:
         if newest is None or not (asks_anew or (body.message_id and body.message_id == question_id)):
             return None
         message_id = (body.message_id or "") if asks_anew else ""
-        found = await replaced_turn(self._journal, body.id, question_id=question_id, message_id=message_id)
+        found = await ui_turns.replaced_turn(self._journal, body.id, question_id=question_id, message_id=message_id)
         if found is not None or not asks_anew:
             return found
-        first = (await message_runs(self._journal, newest))[0]
-        return first if last is None or question_of(last, body.where) == asked_in(first) else None
-
-    async def _submit(self, spec: TurnSpec, chat_id: str, key: str = "") -> Run:
-        durability = self._app.config.store.durability
-        work = self._app.agents.submit(spec, session=chat_id, idempotency_key=key, durability=durability)
-        return await self._pipeline.run_to_end(work)
+        first = (await ui_turns.message_runs(self._journal, newest))[0]
+        return first if last is None or ui_request.question_of(last, body.where) == ui_turns.asked_in(first) else None
 
     async def _go_on(
         self, request: web.Request, body: UiChatBody, last: UiMessage, newest: Run | None
@@ -219,42 +199,28 @@ class UiChat:
         """The page has answered what the assistant's message asked."""
         if newest is None:
             raise ApiError(409, "this chat has no message that could go on", param=body.where)
-        if responses := approval_responses(last):
+        if responses := ui_request.approval_responses(last):
             approvals = await self._answer(request[IDENTITY], newest, responses, body.decision)
             return await self._stream(request, newest, _Known(last.id, approvals))
         run = await self._with_results(request[IDENTITY], body, last, newest)
         return await self._stream(request, run, _Known(last.id))
 
     async def _answer(
-        self, identity: Identity, run: Run, responses: Sequence[ApprovalResponse], yes: Decision
+        self, identity: Identity, run: Run, responses: Sequence[ui_request.ApprovalResponse], yes: Decision
     ) -> tuple[str, ...]:
         """Passes the user's answers on; one that comes too late changes nothing. Returns the questions."""
-        facts = [entry.event for entry in await self._journal.facts(run.id)]
-        asked = {event.approval_id: event for event in facts if isinstance(event, ApprovalAsked)}
-        answered = {event.approval_id for event in facts if isinstance(event, ApprovalAnswered)}
+        asked = await self._conversations.approvals(run, identity)
         given = [response for response in responses if response.approval_id in asked]
         if not given:
             raise ApiError(409, "this approval is no longer asked for", code="approval_closed")
         for approval_id, approved, reason in given:
-            if asked[approval_id].requester != identity.name:
-                raise ApiError(403, "only the key that started this run may answer it", code="not_the_requester")
-            if approval_id in answered:
-                continue
-            try:
-                await self._app.agents.answer(
-                    run.id,
-                    approval_id,
-                    yes if approved else "deny",
-                    by=identity.name,
-                    reason="" if approved else reason,
-                )
-            except RunSealed:
-                break  # the stream says how it ended
+            if asked[approval_id].is_open:
+                await self._conversations.answer(run, approval_id, yes if approved else "deny", identity, reason)
         return tuple(response.approval_id for response in given)
 
     async def _with_results(self, identity: Identity, body: UiChatBody, last: UiMessage, newest: Run) -> Run:
         """The turn that goes on with what the page's tools gave. Results that came before begin no other."""
-        given, turn = tool_results(last), ui_turn_of(newest)
+        given, turn = ui_request.tool_results(last), ui_turns.ui_turn_of(newest)
         results = await self._own_results(identity, newest.id, given)
         if not results and turn.continues and _results_of(turn.continues, given):
             return newest
@@ -264,18 +230,18 @@ class UiChat:
         if not results or newest.state not in ENDED:
             raise ApiError(409, "these are results of calls that this chat does not wait for", code="calls_closed")
         caller = msgspec.convert(newest.new.input, TurnSpec)
-        message_id = last.id or answer_id(newest)
+        message_id = last.id or ui_turns.answer_id(newest)
         kept = msgspec.structs.replace(turn, answer_id=message_id, continues=newest.id, reasoning=body.reasoning)
         spec = TurnSpec(
             Message("tool", results),
             model=turn_model(self._app, body.model, identity) or caller.model,
-            system=system_of(body) or caller.system,
-            foreign=_merged(caller.foreign, tools_of(body)),
+            system=ui_request.system_of(body) or caller.system,
+            foreign=_merged(caller.foreign, ui_request.tools_of(body)),
             requester=identity.name,
             reachable=True,
             origin=kept.as_origin(),
         )
-        return await self._submit(spec, body.id, request_key("ui", identity.name, newest.id, "results"))
+        return await self._conversations.submit(spec, body.id, request_key("ui", identity.name, newest.id, "results"))
 
     async def _own_results(
         self, identity: Identity, run_id: str, results: Sequence[ToolResult]
@@ -297,7 +263,7 @@ class UiChat:
         prices = asyncio.get_running_loop().create_task(load_prices())
         self._pipeline.track(prices)
         stream = self._pipeline.stream(request, error_frame=_error_frame, headers=PROTOCOL, run_id=run.id)
-        *before, _ = await message_runs(self._journal, run)
+        *before, _ = await ui_turns.message_runs(self._journal, run)
         facts = [await self._journal.facts(each.id) for each in before]
         is_compacted = run.first_seq > 1  # its chunks are no longer kept, and the facts have all that they said
         own = await self._journal.facts(run.id) if is_compacted else ()
@@ -336,9 +302,9 @@ class UiChat:
         return False
 
     def _encoder(self, run: Run, known: _Known | None, answered: Collection[str]) -> UiMessageEncoder:
-        turn = ui_turn_of(run)
+        turn = ui_turns.ui_turn_of(run)
         return UiMessageEncoder(
-            (known.message_id if known is not None else "") or answer_id(run),
+            (known.message_id if known is not None else "") or ui_turns.answer_id(run),
             reasoning=turn.reasoning,
             approvals=turn.approvals,
             whole=self._app.config.streaming.api_server is False,
@@ -352,19 +318,19 @@ def _question(last: UiMessage | None, where: str, replaced: Run | None) -> Messa
     if last is not None:
         if last.role != "user":
             raise ApiError(400, f"{where}: the last message must be the user's or the assistant's", param=where)
-        return question_of(last, where)
+        return ui_request.question_of(last, where)
     if replaced is None:
         raise ApiError(400, "messages: nothing was asked; send `messages`, or `message` alone", param="messages")
-    return asked_in(replaced)
+    return ui_turns.asked_in(replaced)
 
 
 def _results_of(run_id: str, results: Sequence[ToolResult]) -> tuple[ToolResult, ...]:
-    """Those of calls that this run made, by the ids that the page was told."""
+    """The results of calls that this run made, by the ids that the page has of them."""
     return tuple(result for result in results if calling_run(result.call_id) == run_id)
 
 
 def _answered(facts: Sequence[Entry]) -> set[str]:
-    return {entry.event.approval_id for entry in facts if isinstance(entry.event, ApprovalAnswered)}
+    return {approval.id for approval in approvals_in(facts).values() if not approval.is_open}
 
 
 def _merged(before: Sequence[ToolSpec], now: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:

@@ -17,10 +17,7 @@ from tailrace.integrations.ai_sdk.encoder import ApprovalStyle
 from tailrace.integrations.ai_sdk.request import Trigger
 from tailrace.messages import JsonObject, Message, Value
 from tailrace.ports import ENDED, Journal, Run
-from tailrace.server.frontends.client_thread import began_by, requester, session_turns
-from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.auth import Identity
-from tailrace.server.http.session_access import check_session
+from tailrace.server.frontends.client_thread import session_turns
 
 _KEY: Final = "ui_chat"
 _PREFIX: Final = "run_"
@@ -64,25 +61,11 @@ def answer_id(run: Run) -> str:
     return ui_turn_of(run).answer_id or f"msg_{run.id.removeprefix(_PREFIX)}"
 
 
-def foreign_names(run: Run) -> list[str]:
-    return [tool["name"] for tool in run.new.input.get("foreign", ())]
-
-
 def digest_of(question: Message) -> str:
     return hashlib.sha256(msgspec.json.encode(question)).hexdigest()[:32]
 
 
 # ── a chat ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def newest_turn(journal: Journal, chat_id: str, caller: Identity) -> Run | None:
-    """The chat's newest turn. Raises `ApiError` 403 for a chat that another key has begun, or a platform's user."""
-    check_session(chat_id, caller, "id")
-    for run in await journal.runs(session=chat_id, kind=TURN_KIND, limit=1):
-        if not caller.owns(requester(run)) and await began_by(journal, chat_id) != caller.name:
-            raise ApiError(403, "this chat belongs to another key; use another id", code="not_your_chat", param="id")
-        return run
-    return None
 
 
 async def message_runs(journal: Journal, run: Run) -> list[Run]:

@@ -60,7 +60,6 @@ class UiMessageBuilder:
         name, _, what = kind.partition("-")
         if what == "start":
             begun = {"type": name, "text": "", "state": "streaming"}
-            self._close(chunk["id"])
             self._texts[chunk["id"]] = begun, []
             self._parts.append(begun)
         part, pieces = self._texts[chunk["id"]]
@@ -69,12 +68,6 @@ class UiMessageBuilder:
             part["providerMetadata"] = chunk["providerMetadata"]
         if what == "end":
             part["state"] = "done"
-
-    def _close(self, text_id: str) -> None:
-        """A later text may have the same id."""
-        if text_id in self._texts:
-            part, pieces = self._texts.pop(text_id)
-            part["text"] = "".join(pieces)
 
     def _take_tool(self, kind: str, chunk: JsonObject) -> None:
         call_id: str = chunk["toolCallId"]

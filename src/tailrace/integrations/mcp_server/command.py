@@ -57,20 +57,25 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 async def _serve(args: argparse.Namespace, config: Config, directory: Path, pipes: Pipes) -> None:
+    from tailrace.agent.service import TurnSpec
     from tailrace.app import open_app
     from tailrace.app.app import redactor_of
     from tailrace.app.models import check_known, chosen
     from tailrace.app.telemetry.logging_setup import configure
-    from tailrace.integrations.mcp_server.run_tools import TurnDefaults
+    from tailrace.integrations.mcp_server.approvals import REQUESTER
     from tailrace.integrations.mcp_server.server import serve_stdio
+    from tailrace.messages import user
 
     configure(redactor_of(config), level=args.log_level or "info")
     if args.provider:
         check_known(config, args.provider)
     choice = chosen(config, args.provider, args.model)
-    defaults = TurnDefaults(
+    defaults = TurnSpec(
+        user(""),
         model=f"{choice.provider}/{choice.name}" if args.provider or args.model else "",
         directory=str(directory),
+        requester=REQUESTER,
+        reachable=True,
         yolo=args.yolo,
         checkpoints=args.checkpoints,
         max_turns=args.max_turns,

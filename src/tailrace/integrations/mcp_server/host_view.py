@@ -1,7 +1,7 @@
 """One run as an MCP host is shown it: a line of progress while it goes on, the text since a cursor, open questions.
 
 Pure: entries in, state out; any cut of the log into batches gives the same. The text of a discarded attempt is gone
-from the state; a host that was given it is told that the text replaces what it has.
+from the state; a report to a host that has it says that its text replaces what the host has.
 """
 
 from __future__ import annotations

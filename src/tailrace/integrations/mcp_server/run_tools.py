@@ -21,28 +21,8 @@ from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.app.timeline.run_overview import OWN_RECORDS
 from tailrace.errors import CursorAhead, RunNotFound, RunSealed, TailraceError
-from tailrace.integrations.mcp_server.approvals import (
-    MAX_ROUNDS,
-    REQUESTER,
-    answers_in,
-    has_elicitation,
-    questions,
-    run_in,
-)
+from tailrace.integrations.mcp_server import approvals, run_report
 from tailrace.integrations.mcp_server.host_view import HostView
-from tailrace.integrations.mcp_server.run_report import (
-    OUTPUT_SCHEMAS,
-    AnswerApproval,
-    ListRuns,
-    RunPage,
-    RunReport,
-    StartRun,
-    StopRun,
-    WatchRun,
-    in_words,
-    line_of,
-    report_of,
-)
 from tailrace.integrations.mcp_server.stdio import Cancelled
 from tailrace.integrations.mcp_server.watch import RunWatch
 from tailrace.messages import JsonObject, user
@@ -54,16 +34,6 @@ Result: TypeAlias = CallToolResult | InputRequiredResult
 log = logging.getLogger("tailrace.mcp")
 SETTLE_S: Final = 20.0  # for a run to end after a stop, or to take an answer; another process may have it
 _TIMED_OUT: Final = re.compile(r"time[sd]?[ -]?out", re.IGNORECASE)
-
-
-class TurnDefaults(msgspec.Struct, frozen=True):
-    """What `tailrace mcp` was started with, for every run of it."""
-
-    model: str = ""  # "<provider>/<model>"; empty: the configured one
-    directory: str = ""
-    yolo: bool = False
-    checkpoints: bool = False
-    max_turns: int | None = None
 
 
 class _RunTool(NamedTuple):
@@ -82,40 +52,43 @@ TOOLS: Final[dict[str, _RunTool]] = {
         "Gives Tailrace's agent a task and returns its answer. The agent works on its own, with its own model and "
         "tools (terminal, files, web). The run is durable: it survives a crash of this server, and watch_run finds it "
         "by its id.",
-        StartRun,
-        RunReport,
+        run_report.StartRun,
+        run_report.RunReport,
         _ACTS,
     ),
     "watch_run": _RunTool(
         "Watch a run",
         "Follows a run to its end, or for `wait_s` seconds, and returns what was said since `after`. Works for a run "
         "of any process, also for one that has ended.",
-        WatchRun,
-        RunReport,
+        run_report.WatchRun,
+        run_report.RunReport,
         _READS,
     ),
     "stop_run": _RunTool(
         "Stop a run",
         "Ends a run; what it said so far stays.",
-        StopRun,
-        RunReport,
+        run_report.StopRun,
+        run_report.RunReport,
         ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False),
     ),
     "answer_approval": _RunTool(
         "Answer an approval",
         "Passes on what the user decided about an action that a run wants to take. Never decide it yourself.",
-        AnswerApproval,
-        RunReport,
+        run_report.AnswerApproval,
+        run_report.RunReport,
         _ACTS,
     ),
-    "list_runs": _RunTool("List runs", "The latest runs, newest first.", ListRuns, RunPage, _READS),
+    "list_runs": _RunTool(
+        "List runs", "The latest runs, newest first.", run_report.ListRuns, run_report.RunPage, _READS
+    ),
 }
 
 
 class RunTools:
-    """The tools of one host. `cancelled` knows what it cancelled."""
+    """The tools of one host. `cancelled` knows what it cancelled. `defaults` is the spec of its turns, but for the
+    question and a model that a call names."""
 
-    def __init__(self, app: App, defaults: TurnDefaults, cancelled: Cancelled, group: asyncio.TaskGroup) -> None:
+    def __init__(self, app: App, defaults: TurnSpec, cancelled: Cancelled, group: asyncio.TaskGroup) -> None:
         """What must not be cut short by a cancelled call runs in `group`."""
         self._app = app
         self._journal = app.journal
@@ -130,7 +103,7 @@ class RunTools:
                 title=tool.title,
                 description=tool.description,
                 input_schema=schema_of(tool.arguments),
-                output_schema=OUTPUT_SCHEMAS[tool.result],
+                output_schema=run_report.OUTPUT_SCHEMAS[tool.result],
                 annotations=tool.annotations,
             )
             for name, tool in TOOLS.items()
@@ -154,25 +127,25 @@ class RunTools:
 
     async def _called(self, context: Context, params: CallToolRequestParams, args: Arguments) -> Result:
         match args:
-            case StartRun():
+            case run_report.StartRun():
                 return await self._start(context, params, args)
-            case WatchRun(run_id=run_id, after=after, wait_s=wait_s):
+            case run_report.WatchRun(run_id=run_id, after=after, wait_s=wait_s):
                 return await self._watched(context, params, run_id, after=after, wait_s=wait_s)
-            case StopRun(run_id=run_id):
+            case run_report.StopRun(run_id=run_id):
                 return await self._stop(run_id)
-            case AnswerApproval():
+            case run_report.AnswerApproval():
                 return await self._answer(args)
-            case ListRuns():
+            case run_report.ListRuns():
                 return await self._list(args)
             case _:
                 raise TypeError(args)
 
     # ── start and watch ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def _start(self, context: Context, params: CallToolRequestParams, args: StartRun) -> Result:
+    async def _start(self, context: Context, params: CallToolRequestParams, args: run_report.StartRun) -> Result:
         """A call that comes again with answers goes on with the run that it started."""
         if params.request_state is not None:
-            run_id, _ = run_in(params.request_state)
+            run_id, _ = approvals.run_in(params.request_state)
             starting: Awaitable[Run] = self._journal.get(run_id)
         else:
             starting = self._submit(args)
@@ -189,22 +162,12 @@ class RunTools:
             self._on_cancelled(context, begun)
             raise
 
-    async def _submit(self, args: StartRun) -> Run:
+    async def _submit(self, args: run_report.StartRun) -> Run:
         if not args.question.strip():
             raise TailraceError("nothing was asked: question is empty")
-        defaults = self._defaults
-        model = args.model or defaults.model
+        model = args.model or self._defaults.model
         self._app.models.routes(named(self._app.config, model))
-        spec = TurnSpec(
-            user(args.question),
-            model=model,
-            directory=defaults.directory,
-            requester=REQUESTER,
-            reachable=True,
-            yolo=defaults.yolo,
-            checkpoints=defaults.checkpoints,
-            max_turns=defaults.max_turns,
-        )
+        spec = msgspec.structs.replace(self._defaults, message=user(args.question), model=model)
         return await self._app.agents.submit(spec, session=args.session)
 
     def _on_cancelled(self, context: Context, begun: asyncio.Task[Run | TailraceError]) -> None:
@@ -217,7 +180,7 @@ class RunTools:
         async def stop() -> None:
             run = await begun
             if not isinstance(run, TailraceError):
-                await _outcome(self._app.agents.stop(run.id, by=REQUESTER))
+                await _outcome(self._app.agents.stop(run.id, by=approvals.REQUESTER))
 
         self._group.create_task(stop())
 
@@ -232,8 +195,8 @@ class RunTools:
         watch = RunWatch(self._app, context, run_id, view)
         rounds = 0
         if params.request_state is not None:
-            _, rounds = run_in(params.request_state)
-            for approval_id, decision in answers_in(params.input_responses).items():
+            _, rounds = approvals.run_in(params.request_state)
+            for approval_id, decision in approvals.answers_in(params.input_responses).items():
                 if _may_answer(view, approval_id):
                     await watch.answer(approval_id, decision)
         try:
@@ -243,24 +206,29 @@ class RunTools:
             pass
         open_now = view.waiting.keys() - watch.answered
         waiting = {key: asked for key, asked in view.waiting.items() if key in open_now and _may_answer(view, key)}
-        if waiting and rounds < MAX_ROUNDS and has_elicitation(context) and not context.session.can_send_request:
-            return questions(run_id, waiting, rounds)
+        if (
+            waiting
+            and rounds < approvals.MAX_ROUNDS
+            and approvals.has_elicitation(context)
+            and not context.session.can_send_request
+        ):
+            return approvals.questions(run_id, waiting, rounds)
         return await self._reported(run_id, view)
 
     async def _reported(self, run_id: str, view: HostView) -> CallToolResult:
         not_executed = not_executed_in(await self._journal.facts(run_id)) if view.has_ended else ()
-        report = report_of(await self._journal.get(run_id), view, not_executed)
+        report = run_report.report_of(await self._journal.get(run_id), view, not_executed)
         is_error = report.status in ("failed", "parked")
-        return _result(report, in_words(report), is_error=is_error)
+        return _result(report, run_report.in_words(report), is_error=is_error)
 
     # ── the others ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _stop(self, run_id: str) -> CallToolResult:
         await self._journal.get(run_id)
-        await self._app.agents.stop(run_id, by=REQUESTER)
+        await self._app.agents.stop(run_id, by=approvals.REQUESTER)
         return await self._reported(run_id, await self._settled(run_id, lambda view: view.has_ended))
 
-    async def _answer(self, args: AnswerApproval) -> CallToolResult:
+    async def _answer(self, args: run_report.AnswerApproval) -> CallToolResult:
         run = await self._journal.get(args.run_id)
         if run.state in ENDED:
             raise RunSealed(f"run {run.id} has ended: {run.state}")
@@ -270,10 +238,10 @@ class RunTools:
         if asked is None:
             there_are = ", ".join(view.waiting) or "none"
             raise TailraceError(f"run {run.id} has no open approval {args.approval_id}; open: {there_are}")
-        if asked.requester != REQUESTER:
-            raise TailraceError("this run was started elsewhere, and only whoever started it may answer its approvals")
+        if asked.requester != approvals.REQUESTER:
+            raise TailraceError("another requester started this run, and only that requester may answer its approvals")
         reason = args.reason if args.decision == "deny" else ""
-        await self._app.agents.answer(run.id, args.approval_id, args.decision, by=REQUESTER, reason=reason)
+        await self._app.agents.answer(run.id, args.approval_id, args.decision, by=approvals.REQUESTER, reason=reason)
         return await self._reported(
             run.id, await self._settled(run.id, lambda view: args.approval_id not in view.waiting)
         )
@@ -291,7 +259,7 @@ class RunTools:
             pass
         return view
 
-    async def _list(self, args: ListRuns) -> CallToolResult:
+    async def _list(self, args: run_report.ListRuns) -> CallToolResult:
         states: tuple[RunState, ...] | None = ("pending", "running", "parked") if args.unfinished else None
         found: list[Run] = []
         before, more = args.before or None, True
@@ -303,14 +271,16 @@ class RunTools:
             more = len(page) > args.limit
             before = page[-1].id if page else None
         shown = found[: args.limit]
-        listed = RunPage(tuple(map(line_of, shown)), shown[-1].id if len(found) > len(shown) else "")
+        listed = run_report.RunPage(
+            tuple(map(run_report.line_of, shown)), shown[-1].id if len(found) > len(shown) else ""
+        )
         lines = [f"{run.run_id}  {run.status}  {run.question or run.kind}" for run in listed.runs]
         return _result(listed, "\n".join(lines) or "there are no runs")
 
 
 def _may_answer(view: HostView, approval_id: str) -> bool:
     asked = view.waiting.get(approval_id)
-    return asked is not None and asked.requester == REQUESTER
+    return asked is not None and asked.requester == approvals.REQUESTER
 
 
 async def _outcome(work: Awaitable[Any]) -> Any:

@@ -23,13 +23,14 @@ from mcp_types import (
 )
 
 from tailrace import __version__
+from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.timeline.question import question_of
 from tailrace.errors import TailraceError
 from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.integrations.mcp_server.run_report import in_words, report_of
-from tailrace.integrations.mcp_server.run_tools import RunTools, TurnDefaults
+from tailrace.integrations.mcp_server.run_tools import RunTools
 from tailrace.integrations.mcp_server.stdio import Cancelled, stdio_streams
 from tailrace.system.json_rpc.stdio import Pipes
 from tailrace.tools.typed import preview_line
@@ -103,9 +104,8 @@ def mcp_server(app: App, tools: RunTools) -> Server[Any]:
     )
 
 
-async def serve_stdio(app: App, defaults: TurnDefaults, pipes: Pipes) -> None:
-    """Serves the host at these pipes until it closes its end. Runs that go on then are the caller's to hand
-    over."""
+async def serve_stdio(app: App, defaults: TurnSpec, pipes: Pipes) -> None:
+    """Serves the host at these pipes until it closes its end. The caller hands over the runs that go on."""
     cancelled = Cancelled()
     async with stdio_streams(pipes, cancelled) as streams, asyncio.TaskGroup() as group:
         server = mcp_server(app, RunTools(app, defaults, cancelled, group))

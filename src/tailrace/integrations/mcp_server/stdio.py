@@ -8,17 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 import anyio
+import mcp_types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    RequestId,
-    jsonrpc_message_adapter,
-)
 from pydantic import ValidationError
 
 from tailrace.system.json_rpc.lines import INVALID_REQUEST, NotRpc, RpcMessage, refused
@@ -34,21 +26,21 @@ class Cancelled:
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
 
-    def note(self, message: JSONRPCMessage) -> None:
+    def note(self, message: mcp_types.JSONRPCMessage) -> None:
         """Seen here before the SDK cancels the request's handler. An id that comes again is another request."""
-        if isinstance(message, JSONRPCRequest):
+        if isinstance(message, mcp_types.JSONRPCRequest):
             self.forget(message.id)
-        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+        elif isinstance(message, mcp_types.JSONRPCNotification) and message.method == "notifications/cancelled":
             params: dict[str, Any] = message.params or {}
             self._reasons[str(params.get("requestId"))] = str(params.get("reason") or "")
             if len(self._reasons) > _KEPT_REASONS:  # of requests that had ended, or never were
                 del self._reasons[next(iter(self._reasons))]
 
-    def reason_of(self, request_id: RequestId | None) -> str | None:
+    def reason_of(self, request_id: mcp_types.RequestId | None) -> str | None:
         """None where the host did not cancel it. Asked once: ids may come again."""
         return self._reasons.pop(str(request_id), None)
 
-    def forget(self, request_id: RequestId | None) -> None:
+    def forget(self, request_id: mcp_types.RequestId | None) -> None:
         self._reasons.pop(str(request_id), None)
 
 
@@ -96,15 +88,15 @@ async def stdio_streams(pipes: Pipes, cancelled: Cancelled) -> AsyncGenerator[St
         await channel.close()
 
 
-def _parsed(received: RpcMessage) -> JSONRPCMessage | NotRpc:
+def _parsed(received: RpcMessage) -> mcp_types.JSONRPCMessage | NotRpc:
     """An answer that breaks the protocol becomes an error for the request that waits for it: to send an error back
     would answer the host's own request of that number."""
     try:
-        return jsonrpc_message_adapter.validate_python(received, by_name=False)
+        return mcp_types.jsonrpc_message_adapter.validate_python(received, by_name=False)
     except ValidationError as exc:
         number = received.get("id")
         if "method" not in received:
-            error = ErrorData(code=INVALID_REQUEST, message="the host's answer is no JSON-RPC 2.0 response")
-            return JSONRPCError(jsonrpc="2.0", id=number, error=error)
+            error = mcp_types.ErrorData(code=INVALID_REQUEST, message="the host's answer is no JSON-RPC 2.0 response")
+            return mcp_types.JSONRPCError(jsonrpc="2.0", id=number, error=error)
         place = ".".join(map(str, exc.errors(include_url=False)[0]["loc"][1:]))
         return refused(INVALID_REQUEST, f"not a JSON-RPC 2.0 message: {place} is missing or wrong", number)

@@ -332,7 +332,7 @@ class Commits(GroupCommit[Write]):
 
     async def _commit_alone(self, group: _Group, why: Exception) -> None:
         """A statement failed, which takes its whole transaction along: each part is tried by itself, and the one that
-        fails is told why."""
+        fails gets the error."""
         error = translation_of(self._address, why) if isinstance(why, PostgresError) else None
         if len(group) == 1 or isinstance(error, StorageFailed):
             failure = error or JournalError(f"PostgreSQL at {self._address.shown}: {why!r}")

@@ -59,9 +59,9 @@ _TABLES = (
 
 
 async def copy_journal(source: Path, target_url: str, *, on_progress: OnProgress = lambda *_: None) -> dict[str, int]:
-    """Returns how many rows of each table were copied. `on_progress` is told after each batch: the table, how many of
-    its rows are copied, and how many there are. Raises `JournalError` where the source is in use or of another format,
-    or the target is not empty; then the target is as it was."""
+    """Returns how many rows of each table were copied. `on_progress` is called after each batch with the table, how
+    many of its rows are copied, and how many there are. Raises `JournalError` where the source is in use or of another
+    format, or the target is not empty; then the target is as it was."""
     address = parse_address(target_url)
     with _opened(source) as connection, translated(address):
         target = await connect(address, "copy", idle_in_transaction_session_timeout="0")
@@ -70,7 +70,6 @@ async def copy_journal(source: Path, target_url: str, *, on_progress: OnProgress
             async with target.transaction():
                 await _check_empty(target, address)
                 copied = {table.name: await _copy(connection, target, table, on_progress) for table in _TABLES}
-                await _compare(target, copied, source)
         finally:
             target.terminate()
     return copied
@@ -144,10 +143,3 @@ def _next_batch(rows: sqlite3.Cursor) -> list[tuple[Any, ...]]:
         batch.append(row)
         size += sum(len(value) for value in row if isinstance(value, (bytes, str)))
     return batch
-
-
-async def _compare(target: Connection, copied: dict[str, int], source: Path) -> None:
-    for name, count in copied.items():
-        there = await target.fetchval(f"SELECT count(*) FROM {name}")  # noqa: S608
-        if there != count:
-            raise JournalError(f"{source} has {count} rows of {name}, of which {there} arrived; nothing was kept")

@@ -12,24 +12,9 @@ from tailrace.events import Entry, from_json
 from tailrace.integrations.postgres.address import Connection
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
+from tailrace.journal.stored import rows as stored
 from tailrace.journal.stored.counter_names import end_of
-from tailrace.journal.stored.rows import (
-    Compaction,
-    Row,
-    RunRow,
-    TimedRow,
-    decoded_payload,
-    decoded_seqs,
-    entries_after,
-    entries_of,
-    facts_in,
-    lines_after,
-    no_such_run,
-    repeats_outputs,
-    run_of_row,
-    step_finished,
-    with_outputs,
-)
+from tailrace.journal.stored.rows import Row
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
 
 MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row
@@ -60,7 +45,7 @@ def is_text(value: str) -> bool:
 def known_id(run_id: str) -> str:
     """Raises `RunNotFound` for what can be no run's id."""
     if not is_text(run_id):
-        raise no_such_run(run_id)
+        raise stored.no_such_run(run_id)
     return run_id
 
 
@@ -70,20 +55,20 @@ def known_id(run_id: str) -> str:
 async def run_of(connection: Connection, run_id: str) -> Run:
     row = await connection.fetchrow(_RUN + " WHERE r.id = $1", known_id(run_id))
     if row is None:
-        raise no_such_run(run_id)
-    return await _run(connection, RunRow._make(row))
+        raise stored.no_such_run(run_id)
+    return await _run(connection, stored.RunRow._make(row))
 
 
 async def run_with_key(connection: Connection, idempotency_key: str) -> Run | None:
     if not is_text(idempotency_key):
         return None
     row = await connection.fetchrow(_RUN + " WHERE r.idempotency_key = $1", idempotency_key)
-    return None if row is None else await _run(connection, RunRow._make(row))
+    return None if row is None else await _run(connection, stored.RunRow._make(row))
 
 
-async def _run(connection: Connection, row: RunRow) -> Run:
+async def _run(connection: Connection, row: stored.RunRow) -> Run:
     seqs = row.output_seqs
-    return run_of_row(row, None if seqs is None else await _step_outputs(connection, row.id, row.num, seqs))
+    return stored.run_of_row(row, None if seqs is None else await _step_outputs(connection, row.id, row.num, seqs))
 
 
 async def list_runs(connection: Connection, **wanted: Unpack[RunFilter]) -> list[Run]:
@@ -103,7 +88,7 @@ async def list_runs(connection: Connection, **wanted: Unpack[RunFilter]) -> list
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     limit = wanted.get("limit", RUNS_LIMIT)
     rows = await connection.fetch(f"{_RUN}{where} ORDER BY r.id DESC LIMIT {int(limit)}", *values)
-    return [await _run(connection, RunRow._make(row)) for row in rows]
+    return [await _run(connection, stored.RunRow._make(row)) for row in rows]
 
 
 async def abandoned_runs(connection: Connection, now: float | None) -> list[Run]:
@@ -116,7 +101,7 @@ async def abandoned_runs(connection: Connection, now: float | None) -> list[Run]
         " ORDER BY h.num FOR SHARE OF h SKIP LOCKED",
         now,
     )
-    return [await _run(connection, RunRow._make(row)) for row in rows]
+    return [await _run(connection, stored.RunRow._make(row)) for row in rows]
 
 
 async def last_seq_of(connection: Connection, run_id: str) -> int:
@@ -126,7 +111,7 @@ async def last_seq_of(connection: Connection, run_id: str) -> int:
         known_id(run_id),
     )
     if row is None:
-        raise no_such_run(run_id)
+        raise stored.no_such_run(run_id)
     if (seq := row[0]) is None:
         raise CorruptLog(f"run {run_id} has lost all its entries")
     return int(seq)
@@ -164,16 +149,16 @@ class _StoredPage(NamedTuple):
 
     async def completed(self, connection: Connection, entries: list[Entry]) -> list[Entry]:
         """Gives the last entry the outputs that were left out when it was stored."""
-        if not repeats_outputs(entries) or self.output_seqs is None:
+        if not stored.repeats_outputs(entries) or self.output_seqs is None:
             return entries
         outputs = await _step_outputs(connection, self.run_id, self.num, self.output_seqs)
-        return [*entries[:-1], with_outputs(entries[-1], outputs)]
+        return [*entries[:-1], stored.with_outputs(entries[-1], outputs)]
 
 
 async def _stored_page(connection: Connection, run_id: str, after: int, limit: int, most_bytes: int) -> _StoredPage:
     found = [tuple(row) for row in await connection.fetch(_PAGE, known_id(run_id), after, limit, most_bytes)]
     if not found:
-        raise no_such_run(run_id)
+        raise stored.no_such_run(run_id)
     num, output_seqs, seq, attempt, crc, state = found[0][:6]
     snapshot = None if seq is None else Row(seq, seq, attempt, crc, state)
     return _StoredPage(run_id, num, output_seqs, snapshot, [Row._make(row[6:]) for row in found if row[6] is not None])
@@ -183,16 +168,16 @@ async def read_page(connection: Connection, run_id: str, after: int, limit: int 
     """Entries after the cursor, at most `limit`; none only where there are none."""
     page = await _stored_page(connection, run_id, after, limit, MOST_BYTES)
     if page.snapshot is not None:
-        return Batch(await page.completed(connection, entries_of(run_id, page.snapshot)))
-    return Batch(await page.completed(connection, entries_after(run_id, page.rows, after, limit)))
+        return Batch(await page.completed(connection, stored.entries_of(run_id, page.snapshot)))
+    return Batch(await page.completed(connection, stored.entries_after(run_id, page.rows, after, limit)))
 
 
 async def read_lines(connection: Connection, run_id: str, after: int) -> LogPage:
     """The same as they are stored: one page, as `Source.stored_page` says."""
     page = await _stored_page(connection, run_id, after, PAGE_LINES, PAGE_BYTES)
     if page.snapshot is not None:
-        return Batch(await page.completed(connection, entries_of(run_id, page.snapshot))).page
-    lines = lines_after(run_id, page.rows, after)
+        return Batch(await page.completed(connection, stored.entries_of(run_id, page.snapshot))).page
+    lines = stored.lines_after(run_id, page.rows, after)
     if lines and lines[-1].type == b"run_finished" and page.output_seqs is not None:
         last = Entry(lines[-1].seq, from_json(lines[-1].json), lines[-1].attempt)
         lines[-1:] = Batch(await page.completed(connection, [last])).page
@@ -236,9 +221,9 @@ async def facts_of_runs(connection: Connection, run_ids: Sequence[str]) -> list[
     for place, rows in groupby(map(tuple, found), itemgetter(0)):
         run_id, (_, num, output_seqs, *first), *rest = run_ids[place - 1], *rows
         if num is None:
-            raise no_such_run(run_id)
+            raise stored.no_such_run(run_id)
         page = _StoredPage(run_id, num, output_seqs, None, [Row._make(first), *(Row._make(row[3:]) for row in rest)])
-        facts.append(await page.completed(connection, facts_in(run_id, page.rows)))
+        facts.append(await page.completed(connection, stored.facts_in(run_id, page.rows)))
     return facts
 
 
@@ -249,13 +234,13 @@ async def times_of(connection: Connection, run_id: str) -> list[tuple[int, float
         known_id(run_id),
     )
     if not rows:
-        raise no_such_run(run_id)
+        raise stored.no_such_run(run_id)
     return [(first_seq, at) for first_seq, at in rows if first_seq is not None]
 
 
-async def compacted(connection: Connection, run_id: str) -> tuple[Row, list[TimedRow]]:
+async def compacted(connection: Connection, run_id: str) -> tuple[Row, list[stored.TimedRow]]:
     """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
-    compaction = Compaction()
+    compaction = stored.Compaction()
     async for page in _pages(connection, run_id):
         compaction.add(page)
     seqs = await connection.fetchval(
@@ -270,9 +255,9 @@ async def _step_outputs(connection: Connection, run_id: str, num: int, seqs: byt
         " LEFT JOIN LATERAL (SELECT * FROM batches AS c WHERE c.run = $1 AND c.first_seq <= w.seq"
         " ORDER BY c.first_seq DESC LIMIT 1) AS b ON true",
         num,
-        decoded_seqs(seqs),
+        stored.decoded_seqs(seqs),
     )
-    steps = [step_finished(run_id, seq, None if row[0] is None else Row._make(row)) for seq, *row in found]
+    steps = [stored.step_finished(run_id, seq, None if row[0] is None else Row._make(row)) for seq, *row in found]
     return {step.block_id: step.output for step in steps}
 
 
@@ -319,9 +304,9 @@ async def signals_after(connection: Connection, run_id: str, after: int) -> list
         after,
     )
     if not rows:
-        raise no_such_run(run_id)
+        raise stored.no_such_run(run_id)
     return [
-        Signal(name, decoded_payload(payload), sender, number)
+        Signal(name, stored.decoded_payload(payload), sender, number)
         for name, payload, sender, number in rows
         if number is not None
     ]

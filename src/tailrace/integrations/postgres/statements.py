@@ -16,20 +16,10 @@ from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.integrations.postgres.address import Connection
 from tailrace.integrations.postgres.queries import is_text, known_id, run_of, run_with_key
 from tailrace.journal.open_log import new_run_id
+from tailrace.journal.stored import rows as stored
 from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.ended_runs import EndedRun
-from tailrace.journal.stored.rows import (
-    PROGRESS_TYPES,
-    Row,
-    TimedRow,
-    encode,
-    is_crash_loop,
-    no_such_run,
-    rows_as_stored,
-    shows_progress,
-    timed_rows,
-    without_outputs,
-)
+from tailrace.journal.stored.rows import TimedRow
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 PROGRESS_ROWS = 64  # read at a time when progress is looked for, newest first
@@ -74,7 +64,7 @@ async def locked_head(connection: Connection, run_id: str, now: float | None = N
         now,
     )
     if row is None:
-        raise no_such_run(run_id)
+        raise stored.no_such_run(run_id)
     return Head._make(row)
 
 
@@ -107,7 +97,7 @@ async def create(
         run = Run(run_id, new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0)
         if claimant is not None:
             run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
-        num = await _insert_run(connection, run, timed_rows([first], [(1, at)]), claimant, now)
+        num = await _insert_run(connection, run, stored.timed_rows([first], [(1, at)]), claimant, now)
         if num is not None:
             return run, num
         if (known := await run_with_key(connection, new.idempotency_key)) is not None:
@@ -124,7 +114,7 @@ async def _newest_in_session(connection: Connection, session: str) -> str:
 
 async def record(connection: Connection, ended: EndedRun, ended_at: float) -> None:
     """Stores a whole run that has ended in memory. It may be there already, where the commit before it seemed lost."""
-    run, rows = ended.run, rows_as_stored(ended.run, ended.entries, ended.times)
+    run, rows = ended.run, stored.rows_as_stored(ended.run, ended.entries, ended.times)
     if await _insert_run(connection, run, rows, None, None, ended_at) is None:
         anonymous = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
         await _insert_run(connection, anonymous, rows, None, None, ended_at)
@@ -145,7 +135,7 @@ async def _insert_run(
         stored_text(new.kind, "the kind of the run"),
         stored_text(new.session, "the session"),
         stored_text(new.idempotency_key, "the idempotency key") or None,
-        encode(new),
+        stored.encode(new),
         run.created_at,
         run.state,
         run.claims,
@@ -156,7 +146,7 @@ async def _insert_run(
         run.first_seq,
         None if finished is None else run.last_seq,
         None if finished is None else ended_at,
-        None if finished is None else encode(finished),
+        None if finished is None else stored.encode(finished),
         *columns(rows),
     )
     return num
@@ -205,10 +195,10 @@ async def _has_progress(connection: Connection, head: Head) -> bool:
             head.num,
             head.claimed_seq,
             before,
-            *PROGRESS_TYPES,
+            *stored.PROGRESS_TYPES,
             PROGRESS_ROWS,
         )
-        if any(shows_progress(first_seq, events, head.claimed_seq) for first_seq, events in rows):
+        if any(stored.shows_progress(first_seq, events, head.claimed_seq) for first_seq, events in rows):
             return True
         if len(rows) < PROGRESS_ROWS:
             return False
@@ -251,7 +241,7 @@ async def _clear_suspicion(connection: Connection, lease: Lease) -> None:
         return
     num, state, outcome = row
     await connection.execute("UPDATE heads SET kills = kills - 1 WHERE num = $1", num)
-    if state == "parked" and is_crash_loop(outcome):
+    if state == "parked" and stored.is_crash_loop(outcome):
         await connection.execute("UPDATE heads SET state = 'pending', outcome = NULL WHERE num = $1", num)
 
 
@@ -262,7 +252,7 @@ async def park(connection: Connection, lease: Lease, failure: RunFailure, kills:
         "UPDATE heads SET state = $2, owner = '', lease_until = 0, outcome = $3 WHERE num = $1",
         head.num,
         "parked" if parks else "pending",
-        encode(failure) if parks else None,
+        stored.encode(failure) if parks else None,
     )
 
 
@@ -277,7 +267,7 @@ async def unpark(connection: Connection, run_id: str) -> Run:
 async def seal(connection: Connection, lease: Lease, last: Entry, output_seqs: list[int] | None, now: float) -> None:
     """After its last entry, in the same transaction."""
     head = await _held(connection, lease)
-    finished = (last if output_seqs is None else without_outputs(last)).event
+    finished = (last if output_seqs is None else stored.without_outputs(last)).event
     if not isinstance(finished, RunFinished):
         raise TypeError(last)
     status = await connection.execute(
@@ -289,7 +279,7 @@ async def seal(connection: Connection, lease: Lease, last: Entry, output_seqs: l
         finished.status,
         last.seq,
         now,
-        encode(finished),
+        stored.encode(finished),
         None if output_seqs is None else msgspec.json.encode(output_seqs),
     )
     if status == "UPDATE 0":
@@ -329,7 +319,7 @@ async def signal(connection: Connection, run_id: str, sent: Signal) -> Signal:
 # ── keeping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def compact(connection: Connection, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
+async def compact(connection: Connection, run_id: str, snapshot: stored.Row, kept: Sequence[TimedRow]) -> Run:
     """A no-op for a run that another process has compacted meanwhile."""
     async with connection.transaction():
         head = await _ended(connection, run_id)

@@ -78,19 +78,15 @@ class Listener:
         while True:
             try:
                 connection = await connect(self._address, "listener")
+                pause_s = PAUSE_FIRST_S
+                try:
+                    await self._listen(connection)
+                finally:
+                    connection.terminate()
             except Exception as exc:  # noqa: BLE001 - the top of the task; the writer says what is wrong
-                log.debug("the listening connection cannot be made: %r", exc)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, PAUSE_MAX_S)
-                continue
-            try:
-                await self._listen(connection)
-            except Exception as exc:  # noqa: BLE001 - the same
                 log.debug("the listening connection is gone: %r", exc)
-            finally:
-                connection.terminate()
-            pause_s = PAUSE_FIRST_S
             await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def _listen(self, connection: Connection) -> None:
         lost = asyncio.Event()

@@ -25,20 +25,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from tailrace.errors import JournalError
 from tailrace.events import RunFinished
+from tailrace.integrations.redis import streams as run_streams
 from tailrace.integrations.redis.address import client_of, said, shown
-from tailrace.integrations.redis.streams import (
-    GROWN,
-    PREFIX,
-    Fields,
-    batch_of,
-    fields_of,
-    grown_fields,
-    grown_in,
-    id_of,
-    run_of,
-    seq_of,
-    stream_of,
-)
+from tailrace.integrations.redis.streams import GROWN, PREFIX, Fields, stream_of
 from tailrace.journal.bus import BusListener, Committed
 from tailrace.values.validation_words import decoding_problem
 
@@ -49,7 +38,6 @@ KEPT_GROWN = 4096  # at least so many commits are named; a process further behin
 READ_STREAMS = 512  # streams named in one read
 KEPT_S = 3600  # how long the stream of a run that does not grow is kept
 KEPT_AFTER_END_S = 60  # the same once the run has ended
-EXPIRY_EVERY_S = KEPT_S / 4
 MAX_OUTBOX = 4096  # batches that wait to be sent
 PIPELINE = 512  # batches sent at once
 REPLY_TIMEOUT_S = 5.0
@@ -74,7 +62,6 @@ class RedisBus:
         self._wake_stream = b"%b:wake:%b" % (PREFIX, secrets.token_hex(8).encode())
         self._places: _Places = {}  # how far the two streams that wake this process were read
         self._unread: dict[bytes, None] = {}  # watched streams that have grown, or may have
-        self._expiry_due: dict[bytes, float] = {}  # by the loop's clock; the oldest first
         self._failures: dict[str, Exception] = {}  # of the connections that are not there
         self._tasks: list[asyncio.Task[None]] = []
         self._dropped = 0
@@ -188,7 +175,7 @@ class RedisBus:
             for committed in sent:
                 self._add(pipeline, committed)
             if sent:  # after the entries: a process that is woken finds them
-                named = grown_fields(committed.run_id for committed in sent)
+                named = run_streams.grown_fields(committed.run_id for committed in sent)
                 pipeline.xadd(GROWN, cast("dict[object, object]", named), maxlen=KEPT_GROWN, approximate=True)  # type: ignore[arg-type]
                 pipeline.expire(GROWN, KEPT_S)
             _check_replies(await pipeline.execute(raise_on_error=False))
@@ -198,18 +185,9 @@ class RedisBus:
 
     def _add(self, pipeline: Pipeline, committed: Committed) -> None:
         stream, batch = stream_of(committed.run_id), committed.batch
-        now = asyncio.get_running_loop().time()
-        fields = cast("dict[object, object]", fields_of(batch))
-        pipeline.xadd(stream, fields, id=id_of(batch[-1].seq), maxlen=KEPT_BATCHES, approximate=True)  # type: ignore[arg-type]
-        if isinstance(batch[-1].event, RunFinished):
-            self._expiry_due.pop(stream, None)
-            pipeline.expire(stream, KEPT_AFTER_END_S)
-        elif self._expiry_due.get(stream, 0.0) <= now:
-            pipeline.expire(stream, KEPT_S)
-            self._expiry_due.pop(stream, None)
-            self._expiry_due[stream] = now + EXPIRY_EVERY_S
-            for old in [each for each in islice(self._expiry_due, 2) if self._expiry_due[each] <= now]:
-                del self._expiry_due[old]
+        fields = cast("dict[object, object]", run_streams.fields_of(batch))
+        pipeline.xadd(stream, fields, id=run_streams.id_of(batch[-1].seq), maxlen=KEPT_BATCHES, approximate=True)  # type: ignore[arg-type]
+        pipeline.expire(stream, KEPT_AFTER_END_S if isinstance(batch[-1].event, RunFinished) else KEPT_S)
 
     # ── reading ──
 
@@ -231,14 +209,14 @@ class RedisBus:
             self._unread.update(dict.fromkeys(self._cursors))
             return
         for _, fields in entries:
-            self._unread.update((stream, None) for stream in grown_in(fields) if stream in self._cursors)
+            self._unread.update((stream, None) for stream in run_streams.grown_in(fields) if stream in self._cursors)
 
     async def _read_grown(self, client: Redis) -> None:
         while self._unread:
             streams = list(islice(self._unread, READ_STREAMS))
             for stream in streams:
                 del self._unread[stream]
-            places = {stream: id_of(self._cursors[stream]) for stream in streams if stream in self._cursors}
+            places = {stream: run_streams.id_of(self._cursors[stream]) for stream in streams if stream in self._cursors}
             if not places:
                 continue
             reply = await client.xread(cast("_Places", places), count=KEPT_BATCHES)
@@ -251,16 +229,16 @@ class RedisBus:
         for stream_id, fields in entries:
             if stream not in self._cursors:
                 return  # unwatched while the read was under way
-            self._cursors[stream] = seq_of(stream_id)
+            self._cursors[stream] = run_streams.seq_of(stream_id)
             try:
-                batch = batch_of(fields)
+                batch = run_streams.batch_of(fields)
             except (ValueError, KeyError, msgspec.MsgspecError) as exc:
                 log.warning("an entry of %s cannot be read: %s", stream.decode(errors="replace"), decoding_problem(exc))
                 batch = None
             if batch is None:
                 self._listener.missed()
             else:
-                self._listener.arrived(run_of(stream), batch)
+                self._listener.arrived(run_streams.run_of(stream), batch)
 
 
 def _check_replies(replies: Sequence[object]) -> None:

@@ -3,7 +3,7 @@
 A front end sends its whole list of messages with each request and names them by ids of its own. The session in the
 journal is the truth: what the list repeats is not added again. Only two things of the list count. The messages after
 the last one that is known are new. The turns after the newest one that is repeated were removed by the user, who edited
-an earlier message or asked anew: from then on the model does not read them.
+an earlier message or asked anew: from then on the model does not see them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
 
-from tailrace.agent.session import TURN_KIND
+from tailrace.agent.session import TURN_KIND, Branch
 from tailrace.ports import Journal, Run
 
 _FIRST_PAGE: Final = 10  # a front end mostly repeats the newest turn; where it does not, pages grow
@@ -24,7 +25,7 @@ _MADE_HERE: Final = re.compile(r"(run_[0-9a-f]{24})-[a-z]?[0-9]+")
 
 
 def message_id(run_id: str, number: int, kind: str = "") -> str:
-    """The id that a front end gets for a message of a turn. `kind` is a letter; without one it is an answer's."""
+    """The id that a message of a turn has at the front end. `kind` is a letter; without one it is an answer's."""
     return f"{run_id}-{kind}{number}"
 
 
@@ -49,6 +50,11 @@ def requester(run: Run) -> str:
     return str(run.new.input.get("requester", ""))
 
 
+def foreign_names(run: Run) -> list[str]:
+    """The names of the tools that the client of this turn runs."""
+    return [tool["name"] for tool in run.new.input.get("foreign", ())]
+
+
 def request_key(*names: str) -> str:
     """The idempotency key of what these names tell apart: the surface, the requester, and names of the front end's own.
     No other names give it, whatever characters they have."""
@@ -65,6 +71,18 @@ async def session_turns(journal: Journal, session: str) -> AsyncGenerator[Run, N
         if len(runs) < size:
             return
         cursor, size = runs[-1].id, min(2 * size, _MOST)
+
+
+async def branch_turns(journal: Journal, session: str) -> list[Run]:
+    """The turns that lead to the session's newest one, oldest first: those that the user has replaced are left out."""
+    branch, found = Branch(), list[Run]()
+    async with aclosing(session_turns(journal, session)) as turns:
+        async for run in turns:
+            if branch.takes(run):
+                found.append(run)
+            if branch.is_whole:
+                break
+    return found[::-1]
 
 
 async def began_by(journal: Journal, session: str) -> str:
