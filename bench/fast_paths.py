@@ -30,7 +30,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.journal import live_tail
-from tailrace.journal.live_tail import LiveViewer, LiveViewers, PageViewer, Tail
+from tailrace.journal.live_tail import LiveViewers, PageViewer, Tail, Viewer
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows
@@ -120,7 +120,7 @@ class _InParts(LiveViewers):
     """The simplest that lets other runs in between: a callback for each hundred viewers, and nothing held."""
 
     def offer(self, batch: Batch) -> None:
-        viewers: tuple[LiveViewer, ...] = (*self._viewers,)
+        viewers: tuple[Viewer[Any], ...] = (*self._viewers,)
         for start in range(0, len(viewers), live_tail.AT_ONCE):
             some = viewers[start : start + live_tail.AT_ONCE]
             asyncio.get_running_loop().call_soon(live_tail._offer, some, batch)

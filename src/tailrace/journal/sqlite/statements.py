@@ -187,20 +187,16 @@ def unpark(connection: sqlite3.Connection, run_id: str) -> Run:
 def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, output_seqs: list[int] | None, now: float) -> None:
     """After its last entry, in the same transaction."""
     head = _held(connection, lease)
-    _end(connection, head.num, entry, output_seqs, now)
-    connection.execute("DELETE FROM signals WHERE run = ?", (head.num,))
-
-
-def _end(connection: sqlite3.Connection, num: int, last: Entry, output_seqs: list[int] | None, now: float) -> None:
-    finished = (last if output_seqs is None else without_outputs(last)).event
+    finished = (entry if output_seqs is None else without_outputs(entry)).event
     if not isinstance(finished, RunFinished):
-        raise TypeError(last)
+        raise TypeError(entry)
     seqs = None if output_seqs is None else msgspec.json.encode(output_seqs)
     connection.execute(
         "UPDATE heads SET state = ?, owner = '', pipe = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
         " output_seqs = ? WHERE num = ?",
-        (finished.status, last.seq, now, encode(finished), seqs, num),
+        (finished.status, entry.seq, now, encode(finished), seqs, head.num),
     )
+    connection.execute("DELETE FROM signals WHERE run = ?", (head.num,))
 
 
 def _held(connection: sqlite3.Connection, lease: Lease) -> Head:

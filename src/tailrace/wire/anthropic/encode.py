@@ -203,7 +203,8 @@ class StreamEncoder(AnswerEncoder):
             return
         match native.item:
             case {"apart": _}:  # as in the whole body
-                self._stop_text(out)
+                if self._kind is TextDelta:
+                    self._stop_block(out)
             case {"annotation": annotation}:
                 if (citation := of_annotation(annotation)) is not None:
                     self._own({"delta": {"type": "citations_delta", "citation": citation.page()}}, out)
@@ -300,10 +301,6 @@ class StreamEncoder(AnswerEncoder):
         self._head = _delta_head(index, head)
         opening = {"type": "content_block_start", "index": index, "content_block": start}
         out.append(_event("content_block_start", opening))
-
-    def _stop_text(self, out: list[bytes]) -> None:
-        if self._kind is TextDelta:
-            self._stop_block(out)
 
     def _stop_block(self, out: list[bytes]) -> None:
         if self._kind is not None:

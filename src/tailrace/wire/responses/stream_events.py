@@ -160,7 +160,8 @@ class GrowingAnswer:
         elif kind == _ITEM_ADDED:
             self._item_added(event, out)
         elif kind == "response.output_item.done":
-            self._item_done(event, out)
+            whole = object_of(event.get("item"))
+            self._finish_item(self._output.at_done(whole, _index(event, "output_index")), whole, out)
         elif kind in PART_ADDED or kind in PART_DONE:
             self._part(kind, event, out)
         elif kind in text_slots.ANNOTATION_ADDED:
@@ -231,10 +232,6 @@ class GrowingAnswer:
             out.append(NativeDelta("responses", {"apart": "item"}))  # to other dialects two messages in a row are one
         if item.call is not None:
             self._announce(item, out)
-
-    def _item_done(self, event: JsonObject, out: list[AnyDelta]) -> None:
-        whole = object_of(event.get("item"))
-        self._finish_item(self._output.at_done(whole, _index(event, "output_index")), whole, out)
 
     def _part(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
         part = object_of(event.get("part"))
