@@ -19,7 +19,7 @@ from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import named_field, seal, seal_of, sealed_native, signed_item
-from tailrace.wire.relay import AnswerEncoder, AnswerHeader, framed
+from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader, framed
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_annotation, of_annotations
 

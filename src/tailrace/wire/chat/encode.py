@@ -16,7 +16,7 @@ from tailrace.wire.dialect import WireDialect
 from tailrace.wire.error_bodies import openai_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of
-from tailrace.wire.relay import AnswerEncoder, AnswerHeader
+from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader
 from tailrace.wire.translation.citations import Citation, of_annotation, of_cited
 
 _encode = msgspec.json.Encoder().encode
