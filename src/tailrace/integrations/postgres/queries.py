@@ -12,7 +12,6 @@ from tailrace.events import Entry, from_json
 from tailrace.integrations.postgres.address import Connection
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
-from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import (
     Compaction,
     Row,
@@ -20,6 +19,7 @@ from tailrace.journal.stored.rows import (
     TimedRow,
     decoded_payload,
     decoded_seqs,
+    end_of,
     entries_after,
     entries_of,
     facts_in,

@@ -16,13 +16,13 @@ from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.integrations.postgres.address import Connection
 from tailrace.integrations.postgres.queries import is_text, known_id, run_of, run_with_key
 from tailrace.journal.open_log import new_run_id
-from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.rows import (
     PROGRESS_TYPES,
     Row,
     TimedRow,
     encode,
+    end_of,
     is_crash_loop,
     no_such_run,
     rows_as_stored,

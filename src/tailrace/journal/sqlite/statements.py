@@ -19,7 +19,6 @@ from tailrace.journal.sqlite.commits import insert_rows
 from tailrace.journal.sqlite.places import delete_rows, newest_seq, rows_of_run
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
 from tailrace.journal.stored import rows as stored_rows
-from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.rows import TimedRow, encode, no_such_run, rows_as_stored, shows_progress, without_outputs
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
@@ -294,4 +293,6 @@ def add_to_counters(connection: sqlite3.Connection, amounts: Mapping[str, float]
 
 
 def remove_counters(connection: sqlite3.Connection, prefix: str, before: str) -> None:
-    connection.execute("DELETE FROM counters WHERE name >= ? AND name < ?", (prefix, min(before, end_of(prefix))))
+    connection.execute(
+        "DELETE FROM counters WHERE name >= ? AND name < ?", (prefix, min(before, stored_rows.end_of(prefix)))
+    )

@@ -15,8 +15,7 @@ from tailrace.wire import peer_json
 from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.error_bodies import anthropic_error_body
-from tailrace.wire.failure import contradiction
+from tailrace.wire.failure import anthropic_error_body, contradiction
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import named_field, seal, seal_of, sealed_native, signed_item
 from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader, framed

@@ -9,12 +9,11 @@ import msgspec
 from tailrace import messages
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, ErrorDelta, JsonObject, NativeDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from tailrace.wire.chat.completion import usage_body
 from tailrace.wire.chat.encode_body import LEGACY_REASON, REASONS
 from tailrace.wire.chat.tool_calls import made_call_id
-from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.error_bodies import openai_error_body
-from tailrace.wire.failure import contradiction
+from tailrace.wire.failure import contradiction, openai_error_body
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of
 from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader
 from tailrace.wire.translation.citations import Citation, of_annotation, of_cited
