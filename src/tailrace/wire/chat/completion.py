@@ -58,7 +58,7 @@ def completion_from_body(body: JsonObject) -> Completion:
 
 
 def finish_reason_for(reason: str | None, *, called: bool) -> str:
-    """The finish reason that a client is told: calls outweigh a plain end, and an answer that ended has a reason."""
+    """The finish reason that a client receives: calls outweigh a plain end, and an answer that ended has a reason."""
     stop = STOPS.get((reason or "stop").lower(), "unknown")
     return "tool_calls" if stop == "end" and called else reason or "stop"
 

@@ -131,7 +131,9 @@ class StreamEncoder(AnswerEncoder):
             return b""
         self._ended, self._splice = True, _NO_SPLICE
         if self._relays:
-            return self._relayed_end()
+            if self._include_usage and self._has_usage and not self._sent_usage:
+                self._endings.append(b"data: %b\n\n" % self._own({"choices": [], "usage": self._usage}))
+            return b"".join((*self._held, *self._endings, _DONE))
         out: list[bytes] = []
         for choice in sorted({0, *self._open, *self._reasons}):
             self._begin(choice, out)
@@ -256,11 +258,6 @@ class StreamEncoder(AnswerEncoder):
         own = delta.body if self._source.name == self.dialect else {}
         self._usage = own or usage_body(delta.usage, self._source)
         self._has_usage = bool(own)
-
-    def _relayed_end(self) -> bytes:
-        if self._include_usage and self._has_usage and not self._sent_usage:
-            self._endings.append(b"data: %b\n\n" % self._own({"choices": [], "usage": self._usage}))
-        return b"".join((*self._held, *self._endings, _DONE))
 
     # ── chunks of ours ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -34,7 +34,7 @@ TERMINAL = {
 
 _ITEM_ADDED = "response.output_item.added"
 _WITH_ITEM = frozenset({_ITEM_ADDED, "response.output_item.done"})
-# An error is told in words of ours; the others say nothing of the answer.
+# The encoder words errors itself; the others say nothing of the answer.
 _NOT_KEPT = frozenset({"error", "ping", "keepalive", "message"})
 
 _DELTAS: dict[text_slots.TextKind, type[AnyDelta]] = {
@@ -143,7 +143,7 @@ class GrowingAnswer:
         return EventDelta("responses", kind, encode_object(sent))
 
     def _item_at(self, slot: Slot, item_id: str, index: int, out: list[AnyDelta]) -> OutputItem:
-        """The item of a piece. A client is told of one that was never announced (D55)."""
+        """The item of a piece. A client receives an `added` event for one that was never announced (D55)."""
         known = len(self._output.items)
         item = self._output.at_piece(slot, item_id, index)
         if self._keeps_events and len(self._output.items) > known:

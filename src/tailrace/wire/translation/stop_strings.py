@@ -117,7 +117,7 @@ def _is_text(part: JsonObject) -> bool:
 
 
 def _shortened(part: JsonObject, text: str) -> JsonObject:
-    """The part with this beginning of its text, without what is said of the rest."""
+    """The part with this beginning of its text, without log probabilities and the annotations of the rest."""
     kept = {**part, "text": text}
     if part.get("annotations"):
         ends = ((annotation, annotation.get("end_index")) for annotation in objects_of(part["annotations"]))
