@@ -233,7 +233,7 @@ async def _begin_turn(app: App, spec: TurnSpec, session: str) -> Run:
 
 async def _withdraw(app: App, submitting: asyncio.Task[Run]) -> None:
     with suppress(TimeoutError, TailraceError):
-        async with asyncio.timeout(_LAST_WORDS_S):  # storage that is away holds nobody back
+        async with asyncio.timeout(_LAST_WORDS_S):  # unavailable storage does not block the caller
             run = await submitting
         await _end_turn(app, run.id, None)
 

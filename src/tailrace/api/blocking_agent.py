@@ -211,7 +211,7 @@ def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _let_go(stack: AsyncExitStack, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """Closes what an agent that nobody closed has open. Waits for nothing: the collector may call it in any thread. It
+    """Closes what a forgotten agent has open. Waits for nothing: the collector may call it in any thread. It
     knows what is open and not the agent: a callback of the agent's may be a method of what owns it."""
     if thread.is_alive():
         closed = asyncio.run_coroutine_threadsafe(stack.aclose(), loop)

@@ -63,7 +63,7 @@ def visible_environment(config: Config) -> dict[str, str | None]:
 
 
 async def refusal_of(policy: ApprovalPolicy, name: str, effect: Effect) -> str:
-    """Why a step may not do this. Nobody is there to be asked, so what would be asked about is refused (J108)."""
+    """Why a step may not do this. A step has no user to ask, so what needs an approval is refused (J108)."""
     judgement = await policy.judge(name, effect)
     match judgement.verdict:
         case "allow":
@@ -71,7 +71,7 @@ async def refusal_of(policy: ApprovalPolicy, name: str, effect: Effect) -> str:
         case "refuse":
             return f"refused: {judgement.reason}"
         case _:
-            return f"not approved: {judgement.reason}, and a step has nobody to ask; see approvals.allow"
+            return f"not approved: {judgement.reason}, and a step has no user to ask; see approvals.allow"
 
 
 class ConfiguredRoutes:

@@ -48,7 +48,7 @@ def failure_response(request: web.BaseRequest, status: int, exc: BaseException |
     request_id = f"req_{random_hex(24)}"
     transport = request.transport
     left = isinstance(exc, ConnectionError) and (transport is None or transport.is_closing())
-    # anybody may send bytes that are no request, or leave before the end of the answer
+    # any peer may send bytes that are no request, or leave before the end of the answer
     level = logging.ERROR if status >= 500 and not left else logging.DEBUG
     PEERS.log(level, "no answer for %s", request.remote, exc_info=exc, extra={"request_id": request_id})
     if request.writer.output_size > 0:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+from tailrace.config import quirks
 from tailrace.config.load import Config
 from tailrace.config.presets import PRESETS, Preset
 from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, ProviderError
 from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.providers.attempt import Route
-from tailrace.providers.http import quirks
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.providers.http.reattaching import http_provider
@@ -192,7 +192,7 @@ class Models:
         self.local = LocalServer(directory, model_path=path, model_name=path.stem) if path else LocalServer(directory)
 
     def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
-        """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
+        """The chosen model and its fallbacks. Raises `ConfigError` for what is not set."""
         first = self._route(choice.provider, choice.name)
         return (
             (first,)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DONE, FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 DEFAULT_COMMAND = "chat"
 NEAR_COMMAND = 0.75  # difflib's ratio: "chta" is near "chat", "hello" near nothing
-# What other programs call it, as the only word: nobody asks a model that.
+# What other programs call it, where it is the only word: such a word is no question.
 ELSEWHERE = {
     "setup": "init",
     "configure": "init",

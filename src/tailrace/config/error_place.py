@@ -17,7 +17,7 @@ def with_place(problem: ConfigError, config: Config) -> ConfigError:
     if problem.file or not problem.key:
         return problem
     try:
-        if not file.is_file():  # a pipe has been read, and nobody may write into it again
+        if not file.is_file():  # a pipe has been read, and may have no writer any more
             return problem
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):

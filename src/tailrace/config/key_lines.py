@@ -61,8 +61,8 @@ class _KeyLines(YamlReader):
         return 0 if parent == "providers" else self.lines.get(parent, 0)
 
     def _line_of_model(self, refused: str) -> int:
-        """The embedded model has another name than the configured one. Any other model that is refused was named by
-        whoever asks."""
+        """The embedded model has another name than the configured one. A client has named any other model
+        that is refused."""
         is_embedded = self._texts.get("model.provider", "local") == "local"
         is_configured = is_embedded and refused == self._texts.get("model.name")
         return self.lines["model.name"] if refused and is_configured else 0

@@ -6,7 +6,6 @@ reads it. Knows no adapter: `app` knows which providers and platforms exist.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
@@ -87,17 +86,6 @@ class Config(Sections, kw_only=True):
         dropped: a secret that was read from a file often ends in a newline."""
         value = self.environment.get(variable) if variable else None
         return value.strip() if value is not None else None
-
-    @property
-    def store_digest(self) -> str:
-        """Tells stores apart without saying where they are: processes of one store have the same, however each spells
-        its address."""
-        file, url = self.database, self.store.url
-        place = str(file.resolve()) if file is not None else url
-        if (found := store_for(url)) is not None:
-            integration, kind = found
-            place = integration.load(kind.place, key="store.url")(url, self.environment.get)
-        return hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:16]
 
     @property
     def store_password(self) -> str | None:
@@ -190,7 +178,7 @@ def _expanded(text: str, environment: Environment) -> Path:
 
 
 def home_directory(env: Mapping[str, str]) -> Path:
-    """`$TAILRACE_HOME`, else `~/.tailrace`. Raises `ConfigError` where nobody says where that is."""
+    """`$TAILRACE_HOME`, else `~/.tailrace`. Raises `ConfigError` where neither is known."""
     named = env.get("TAILRACE_HOME", "")
     return _expanded(named if named.strip() else "~/.tailrace", Environment(env))
 

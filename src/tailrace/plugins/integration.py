@@ -32,7 +32,6 @@ class StoreKind(NamedTuple):
     schemes: tuple[str, ...]
     example: str  # an address as messages show it
     open: str  # `journal.open_journal.OpenStorage`
-    place: str  # `(url, variable) -> str`: one text for each spelling of one database, without its password
     backup_command: str = ""  # `(url, file) -> str`: the program that backs it up, as typed into a shell
     password_env: str = ""  # the variable that holds the password where `store.url` has none
 

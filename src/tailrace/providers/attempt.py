@@ -28,13 +28,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.ports import AnswerStream, Provider, ReattachingProvider
-from tailrace.providers.deadlines import (
-    AttemptDeadlines,
-    DeadlineWatch,
-    Purpose,
-    deadlines_of,
-    usual_deadlines,
-)
+from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
 from tailrace.providers.reattach import Reattachment
@@ -135,7 +129,7 @@ class Attempt:
         returned a `StopCall`."""
         route = self._route
         self._purpose = purpose
-        deadlines = usual_deadlines(route.policy, purpose, local=route.local)
+        deadlines = deadlines_of(route.policy, purpose=purpose, context_tokens=0, local=route.local)
         if budget_s is not None:
             total_s = budget_s if deadlines.total_s is None else min(deadlines.total_s, budget_s)
             deadlines = msgspec.structs.replace(deadlines, total_s=total_s)

@@ -63,24 +63,6 @@ def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, l
     return AttemptDeadlines(first_token_s, idle_s, progress_s, policy.total_timeout_s, counts)
 
 
-_MAX_USUAL = 256
-_usual: dict[tuple[int, Purpose, bool], tuple[CallPolicy, AttemptDeadlines]] = {}
-
-
-def usual_deadlines(policy: CallPolicy, purpose: Purpose, *, local: bool) -> AttemptDeadlines:
-    """Those of a context of usual size, worked out once for each policy object: the config's live as long as it does,
-    and every attempt begins with this."""
-    key = id(policy), purpose, local
-    known = _usual.get(key)
-    if known is not None and known[0] is policy:
-        return known[1]
-    deadlines = deadlines_of(policy, purpose=purpose, context_tokens=0, local=local)
-    if len(_usual) >= _MAX_USUAL:
-        _usual.clear()
-    _usual[key] = policy, deadlines
-    return deadlines
-
-
 def idle_counts_from_opening(policy: CallPolicy, *, local: bool) -> bool:
     """Whether an open stream can be idle before its first piece. What the user set decides: an idle deadline counts
     from the opening, and a deadline for the first token is not cut short by a default idle deadline. A local

@@ -294,7 +294,7 @@ class RunHost(ABC, Generic[E]):
         return hosted.stopping if hosted is not None else None
 
     async def stop(self, run_id: str, *, by: str = "", newer: bool = False) -> None:
-        """Ends the run as `stopped`, in whichever process it is. A run that has ended pinned as it is. `newer`: a newer
+        """Ends the run as `stopped`, in whichever process it is. A no-op for a run that has ended. `newer`: a newer
         message of its session takes its place."""
         signal = stop_signal(by=by, newer=newer)
         try:

@@ -31,7 +31,7 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
 
 @asynccontextmanager
 async def opened_in_own_task(opening: AbstractAsyncContextManager[T]) -> AsyncGenerator[T, None]:
-    """What `opening` gives. A task of its own opens and closes it, which whoever cancels this one does not reach."""
+    """What `opening` gives. A task of its own opens and closes it, so that cancelling this one does not reach it."""
     loop = asyncio.get_running_loop()
     opened: asyncio.Future[T] = loop.create_future()
     left = asyncio.Event()

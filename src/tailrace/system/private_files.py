@@ -57,7 +57,7 @@ def is_open_to_others(path: Path) -> bool:
 
 def give(made: int, directory: Path) -> None:
     """What is open as `made` becomes the directory's owner's, where this process is root's. By its descriptor: the
-    name may lead elsewhere by now, since it is in a directory of somebody else. Raises `OSError`."""
+    name may lead elsewhere by now, since the directory is another user's. Raises `OSError`."""
     if os.name != "posix" or os.geteuid() != 0:
         return
     owner = directory.stat()

@@ -1,4 +1,4 @@
-"""Random hexadecimal text for ids that nobody may guess: the system's random bytes, asked for in blocks.
+"""Random hexadecimal text for ids that cannot be guessed: the system's random bytes, asked for in blocks.
 
 A system call per id costs more than the id, and it hands the interpreter to another thread. A forked process asks for a
 block of its own: it would make its parent's ids otherwise.

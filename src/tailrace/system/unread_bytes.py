@@ -1,4 +1,4 @@
-"""How much a pipe or a terminal holds that nobody has read."""
+"""How much a pipe or a terminal holds unread."""
 
 from __future__ import annotations
 

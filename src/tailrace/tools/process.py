@@ -118,10 +118,8 @@ class _Tree:
         return code
 
     async def kill(self) -> None:
-        """Asks the whole tree to end, gives it a moment, and ends it."""
+        """Asks the process group to end, gives it a moment, and ends the whole tree."""
         self._signal_group(signal.SIGTERM)
-        if sys.platform == "linux":
-            await asyncio.to_thread(_ask_strays, self._mark, self._process.pid)
         try:
             async with asyncio.timeout(GRACE_S):
                 await self._process.wait()
@@ -161,15 +159,6 @@ class _Tree:
 
 
 # Linux only from here on: those that left the process group (setsid, a daemon's double fork) still carry the mark.
-
-
-def _ask_strays(mark: bytes, group: int) -> None:
-    """Sends SIGTERM to the marked processes outside the group, which has had its own: some programs take a second one
-    for impatience."""
-    for pid in _processes():
-        with suppress(OSError):
-            if os.getpgid(pid) != group and _carries(pid, mark):
-                os.kill(pid, signal.SIGTERM)
 
 
 def _kill_all(mark: bytes, group: int) -> None:

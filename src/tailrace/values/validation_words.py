@@ -1,6 +1,6 @@
-"""What is wrong with a value that somebody sent or wrote, in plain words, from msgspec's errors.
+"""What is wrong with a value that a client sent or a user wrote, in plain words, from msgspec's errors.
 
-Owns the words and the place of the mistake. Knows no route, no file and no field by name; whoever shows the words adds
+Owns the words and the place of the mistake. Knows no route, no file and no field by name; the caller adds
 those.
 """
 
@@ -20,7 +20,7 @@ _NOT_ALLOWED: Final = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
 _PATTERN: Final = re.compile(r"Expected `str` matching regex (.*)", re.DOTALL)
 _NOT_JSON: Final = "JSON is malformed: "
 _CUT_OFF: Final = "Input data was truncated"
-_MAX_SHOWN: Final = 80  # characters of what somebody sent
+_MAX_SHOWN: Final = 80  # characters of the value
 
 _TYPES: Final = {
     "int": "a whole number",

@@ -147,14 +147,6 @@ async def test_an_input_that_is_missing_is_asked_for_by_its_option(tmp_path: Pat
     assert then.endswith(" -m tailrace flow run FILE --input name=… gives it"), "as it was started"
 
 
-async def test_a_step_that_reads_what_is_not_there_is_told_how_to_find_the_mistake(tmp_path: Path) -> None:
-    step = {"type": "step", "id": "a", "handler": "llm_call", "params": {"prompt": "Say {{steps.b.output.text}}."}}
-    code, _, err = await ended(await flow(tmp_path / "home", "run", written(tmp_path, step, ask("b"))))
-    *_, error, check, _ = err.splitlines()
-    assert (code, error) == (1, "error: a: there is no steps.b.output.text")
-    assert check.endswith(" -m tailrace flow check FILE says whether it can be there by then")
-
-
 async def test_a_failure_ends_with_1_and_says_why(tmp_path: Path) -> None:
     async with FaultyProvider(script=["status-401"]) as server:
         code, out, err = await ended(await flow(tmp_path / "home", "run", written(tmp_path, ask("a")), server=server))

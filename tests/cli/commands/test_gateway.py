@@ -47,7 +47,7 @@ async def test_who_was_let_in_is_listed_and_can_be_let_out(tmp_path: Path) -> No
     async with open_journal("sqlite:///tailrace.db", tmp_path / "tailrace.db") as journal:  # as a live gateway has it
         pairing = Pairing(journal)
         nobody = await asyncio.to_thread(gateway, tmp_path, "--paired")
-        assert (nobody.returncode, nobody.stdout) == (0, "nobody was let in by a code\n")
+        assert (nobody.returncode, nobody.stdout) == (0, "no user was let in by a code\n")
         for user, name in (("telegram:7", "Ada\x1b[2J"), ("slack:U8", ""), ("matrix:@b:c.d", "Bob")):
             await pairing.accept(await pairing.code_for(user, name) or "")
         await journal.swap_value("pairing.users", "telegram:6", None, b"true")  # by an earlier version

@@ -15,11 +15,11 @@ from flows.stages import service, step
 from tailrace.cli.main import main
 from tailrace.events import StateChanged, StepStarted
 from tailrace.flows.definition.definition import parsed
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import NewRun, Run
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
 from tailrace.system.own_program import typed
 
@@ -135,18 +135,6 @@ def test_an_instance_whose_process_died_is_called_the_same_everywhere(
     assert ["a", "interrupted"] in rows
     assert ["total", "orphaned"] in rows
     assert f"its process has died: {typed(f'flow resume {public_id(run)}')} goes on with it" in shown
-
-
-@pytest.mark.parametrize(("condition", "is_told"), [("true", True), ("index < 2", False)])
-def test_a_loop_that_its_limit_has_ended_is_told(
-    condition: str, is_told: bool, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    body = [step("a", {"x": "{{index}}"}, "do")]
-    loop = {"type": "loop", "id": "again", "body": body, "condition": condition, "max_iterations": 3}
-    instances(home, {"name": "loops", "blocks": [loop]})
-    assert main(["flow", "show", "last"]) == 0
-    told = "again ended after 3 iterations, its max_iterations; its condition was not asked again\n"
-    assert (told in capsys.readouterr().err) == is_told
 
 
 def test_show_says_which_signal_is_waited_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

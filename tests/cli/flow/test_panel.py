@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from tailrace.cli.flow.panel import LivePanel, panel_lines
-from tailrace.cli.flow.rows import MAX_ROWS, summary_table, text_of
+from tailrace.cli.flow.rows import MAX_ROWS, summary_table
+from tailrace.cli.words import output_text
 from tailrace.events import (
     AnyEvent,
     Entry,
@@ -190,4 +191,4 @@ def test_the_iterations_of_a_long_loop_share_a_line() -> None:
     ],
 )
 def test_outputs_as_people_read_them(output: object, text: str) -> None:
-    assert text_of(output) == text
+    assert output_text(output) == text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 
 import pytest
@@ -11,10 +10,10 @@ import pytest
 from flows.stages import step
 from tailrace.cli.flow.watch import PanelView, PlainLines
 from tailrace.events import AnyEvent, Entry, RunFailure, RunStarted, StateChanged, StepFailed, StepFinished, StepStarted
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.engine.step_progress import InstanceProgress
 from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import Batch, NewRun, Run
-from tailrace.runs.public_ids import public_id
 from tailrace.system.own_program import typed
 
 RUN = Run(
@@ -126,40 +125,3 @@ def test_after_a_pause_the_wait_is_told_again(capsys: pytest.CaptureFixture[str]
             view.show(Batch(batch[shown:]), progress)
             shown = len(batch)
         assert re.sub(r"\s+", " ", capsys.readouterr().err).count(WORDS) == 2
-
-
-def test_in_the_background_of_a_shell_nothing_is_drawn(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    view = PanelView(RUN)
-    view.tick(told(WAITING[:3])[1])
-    assert "\x1b[?25l" in capsys.readouterr().err
-    monkeypatch.setattr("tailrace.cli.flow.watch.is_in_foreground", lambda _terminal: False)
-    batch, progress = told(WAITING)
-    view.tick(progress)
-    assert capsys.readouterr().err == "\x1b[?25h"  # what was drawn stands: the shell has written below it
-    view.show(batch, progress)
-    view.tick(progress)
-    view.close(progress)
-    shown = capsys.readouterr()
-    assert shown.err.splitlines() == ["· a", "✓ a 4.0 s", "· w", WORDS]
-    assert shown.out == "Three things.\n"
-
-
-def test_a_process_of_another_group_is_in_the_background() -> None:
-    program = """
-import os, pty, sys
-from tailrace.cli.flow.foreground import is_in_foreground
-child, terminal = pty.fork()
-if child == 0:
-    said = [is_in_foreground(sys.stderr)]
-    read, write = os.pipe()
-    if os.fork() == 0:
-        os.setpgid(0, 0)
-        os.write(write, b"1" if is_in_foreground(sys.stderr) else b"0")
-        os._exit(0)
-    said.append(os.read(read, 1) == b"1")
-    os._exit(said == [True, False])
-os._exit(0 if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1 else 1)
-"""
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""`tailrace top`: its frames, its keys, and what it learns from a server."""
+"""`tailrace top`: its frames and its keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import web
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import PipeInput, create_pipe_input
@@ -18,10 +17,8 @@ from prompt_toolkit.output import DummyOutput
 from rich.cells import cell_len
 
 from cli.screen.vt import VirtualTerminal
-from server.http_server import running_server
 from tailrace.cli.main import main
 from tailrace.cli.runs.live_runs import LiveRuns
-from tailrace.cli.runs.server_metrics import ServerMetrics, fetch_metrics, parse_metrics
 from tailrace.cli.runs.top import Dashboard
 from tailrace.cli.runs.top_frame import TopState, frame_lines
 from tailrace.config.load import load
@@ -31,7 +28,6 @@ from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import user
 from tailrace.ports import Lease, NewRun, Signal
 from tailrace.server.http.auth import LOCAL
-from tailrace.server.metrics.registry import Metrics
 
 RUNS = (("Build it", "cli"), ("Other's", "telegram:7"), ("Explain 漢字 " * 20, ""))
 COMMAND = "rm -r build && " + "make everything " * 8
@@ -56,12 +52,9 @@ async def a_journal(runs: Sequence[tuple[str, str]] = RUNS) -> tuple[MemoryJourn
 async def test_a_frame_fills_the_window_and_no_more(width: int) -> None:
     journal, leases = await a_journal()
     look = await LiveRuns(journal).look(0.0)
-    server = ServerMetrics("127.0.0.1:8642", viewers=3)
     selected = leases["Build"].run_id
     for height in (6, 12, 40):
-        lines = [
-            each.plain for each in frame_lines(TopState(look, server, "x.db", selected), width=width, height=height)
-        ]
+        lines = [each.plain for each in frame_lines(TopState(look, "x.db", selected), width=width, height=height)]
         assert len(lines) == height
         assert max(map(cell_len, lines)) <= width
         assert sum(line.startswith("❯ ") for line in lines) == 1
@@ -72,8 +65,6 @@ async def test_a_frame_fills_the_window_and_no_more(width: int) -> None:
     assert header.endswith("time"), (
         "how long it took, as `tailrace runs` calls it: a run that has ended has no age there"
     )
-    if width >= 120:
-        assert "3 viewers on 127.0.0.1:8642" in text
 
 
 async def test_J110_an_approval_is_shown_whole_before_it_is_given() -> None:
@@ -166,70 +157,6 @@ async def test_enter_chooses_the_run_to_tail(
     chosen = await showing
     assert chosen is not None
     assert chosen.id == leases["Other's"].run_id
-
-
-# ── a server's own numbers ───────────────────────────────────────────────────────────────────────────────────
-
-
-def test_metrics_are_read_as_the_server_writes_them() -> None:
-    metrics = Metrics()
-    metrics.viewers.inc(by=3)
-    metrics.calls.inc('od"d\\', "ok", by=7)
-    metrics.stalls.inc("fake")
-    for platform, down in (("telegram", 1), ("slack", 1), ("matrix", 0)):
-        metrics.platforms_down.set(down, platform)
-    found = parse_metrics(metrics.text(), "here")
-    assert found == ServerMetrics(
-        "here", 3, 0, 0, {('od\\"d\\\\', "ok"): 7}, {"fake": 1}, platforms_down=("slack", "telegram")
-    )
-    [line, *_] = frame_lines(TopState(server=found), width=120, height=None)
-    assert line.plain.startswith("tailrace  not connected: slack, telegram  0 running")
-    assert parse_metrics("<html>", "here") is None
-
-
-async def test_a_server_is_asked_with_its_key_and_none_is_no_error(
-    tmp_path: Path,
-) -> None:
-    async def serve(request: web.Request) -> web.Response:
-        if request.headers.get("Authorization") != "Bearer k":
-            return web.Response(status=401)
-        return web.Response(text=Metrics().text())
-
-    app = web.Application()
-    app.router.add_get("/metrics", serve)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    found: dict[str, ServerMetrics | None] = {}
-    for key in ("k", "wrong"):
-        config = load({"TAILRACE_HOME": str(tmp_path), "TAILRACE_API_KEY": key})
-        config = msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, port=port))
-        found[key] = await fetch_metrics(config)
-    await runner.cleanup()
-    assert found == {"k": ServerMetrics(f"127.0.0.1:{port}"), "wrong": None}
-    assert await fetch_metrics(config) is None, "nobody listens"
-
-
-async def test_a_server_of_another_home_is_told_and_not_counted(tmp_path: Path) -> None:
-    homes = {name: tmp_path / name for name in ("its_own", "other")}
-    async with running_server(homes["its_own"], store="sqlite:///runs.db") as server:
-        server.metrics.viewers.inc(by=3)
-        frames: dict[str, list[str]] = {}
-        for name, home in homes.items():
-            home.mkdir(exist_ok=True)
-            config = load({"TAILRACE_HOME": str(home)}, home)
-            store = server.app.config.store if name == "its_own" else config.store
-            address = msgspec.structs.replace(config.server, port=server.port())
-            config = msgspec.structs.replace(config, server=address, store=store)
-            state = TopState(server=await fetch_metrics(config), place="runs.db")
-            frames[name] = [line.plain for line in frame_lines(state, width=120, height=None)]
-        where = f"127.0.0.1:{server.port()}"
-    assert frames["its_own"][0].endswith(f"3 viewers on {where}")
-    assert frames["its_own"][1] == "runs.db"
-    assert "viewers" not in frames["other"][0]
-    assert frames["other"][1] == f"the server on {where} is of another home and not counted here · runs.db"
 
 
 def test_without_a_terminal_one_frame_is_printed(

@@ -277,3 +277,13 @@ async def test_J110_a_conversation_of_raw_calls_is_deleted_by_whoever_began_it(t
         gone, _ = await server.json("GET", f"/v1/responses/{answer['id']}", headers=ANN)
     assert (asked, theirs[0], theirs[1]["error"]["kind"]) == (200, 403, "not_your_session")
     assert (kept, own, gone) == (200, 204, 404)
+
+
+async def test_O173_only_an_admin_continues_the_chat_of_a_platform_by_responses(tmp_path: Path) -> None:
+    body = {"model": "tailrace", "input": "hi", "conversation": "telegram:42"}
+    async with running_server(tmp_path, config=KEYS, env=ENV) as server:
+        refused = await server.json("POST", "/v1/responses", body, headers=ANN)
+        counted = await server.json("POST", "/v1/responses/input_tokens", body, headers=ANN)
+        runs = await server.app.journal.runs()
+    assert (refused[0], refused[1]["error"]["code"]) == (403, "session_of_a_chat")
+    assert (counted[0], runs) == (403, [])

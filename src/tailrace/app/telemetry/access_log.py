@@ -61,7 +61,7 @@ class AccessLog:
 
 def _only_handler() -> LineHandler | None:
     """The handler of `configure`, where records of requests reach it and no other, and nothing looks at them before.
-    None where somebody has set up logging in another way: that takes records."""
+    None where the host program has set up logging in another way: that takes records."""
     if ACCESS.handlers or ACCESS.filters or not ACCESS.propagate or OURS.propagate or len(OURS.handlers) != 1:
         return None
     handler = OURS.handlers[0]

@@ -29,9 +29,9 @@ from tailrace.app.timeline.steps import Steps
 from tailrace.app.timeline.tool_calls import ToolCalls
 from tailrace.events import Entry
 from tailrace.events.speakers import spoken_text
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.messages import Dialect, File, Image, JsonObject, Message
 from tailrace.ports import Run
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.view import RunView, changes
 
 _ENDINGS: dict[str, AttemptOutcome] = {"cut": "failed", "stopped": "stopped"}  # by how the answer ended

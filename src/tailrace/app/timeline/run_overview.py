@@ -22,10 +22,10 @@ from tailrace.events import (
     StateChanged,
     UsageRecorded,
 )
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import SpentTokens, Usage
 from tailrace.ports import Run, RunState
-from tailrace.runs.public_ids import public_id
 
 OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
 ShownState = RunState | InstanceState | Literal["orphaned", "asking"]

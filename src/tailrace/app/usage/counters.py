@@ -2,7 +2,7 @@
 
 `usage TAB day TAB key TAB model TAB what` holds the details, `spent TAB day TAB key TAB what` a day's sums of a key,
 and `rate TAB minute TAB key` the requests of one minute. The time comes first, so that old ones are a range. A day is
-one of UTC, so that all nodes mean the same. Tokens are counted, and priced when somebody looks: a process that only
+one of UTC, so that all nodes mean the same. Tokens are counted, and priced when they are shown: a process that only
 counts needs no prices.
 """
 

@@ -146,8 +146,8 @@ class Conversation:
                     address.hostname, address.port or (443 if address.scheme == "https" else 80)
                 )
         except (OSError, TimeoutError, ValueError):
-            nobody = RunFailure(CANNOT_CONNECT, f"nothing answers at {provider.base_url}")
-            return f"{nobody.message}: {error_advice(nobody, provider)}"
+            failure = RunFailure(CANNOT_CONNECT, f"nothing answers at {provider.base_url}")
+            return f"{failure.message}: {error_advice(failure, provider)}"
         writer.close()
         return ""
 
@@ -249,7 +249,7 @@ class Conversation:
         if not older:
             raise TailraceError("there is nothing to summarise yet: only the newest exchange, which stays as it is")
         spec = turn_of(self.options, Question(user(SUMMARY_PROMPT), COMPACT))
-        return msgspec.structs.replace(spec, tools=(), spoken_by=SpokenBy())  # nobody says it
+        return msgspec.structs.replace(spec, tools=(), spoken_by=SpokenBy())  # no person says it
 
     async def _branch(self, count: int) -> list[Run]:
         """The newest turns of the session that count, newest first: not those that another one has replaced."""

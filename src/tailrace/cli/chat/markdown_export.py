@@ -15,7 +15,6 @@ from tailrace.messages import Message
 from tailrace.ports import Journal, Run
 
 _PASTED: Final = re.compile(r"\[(\d{1,8}) (lines|characters) pasted(?:, \d+)?\]")
-_ATTACHED: Final = r"(?=\n\n<|\Z)"  # what came along follows, or nothing
 
 
 async def markdown_of(journal: Journal, runs: Sequence[Run]) -> str:
@@ -38,24 +37,11 @@ def section(question: str, *texts: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def unfolded(shown: str, sent: str) -> str:
-    """What was typed, with its pastes: `shown` has marks in place of them, and `sent` what came along behind them.
-    All of `sent` where the one does not fit the other."""
-    typed = re.sub(r"(\n  \+ .*)+\Z", "", shown)
-    pattern, end = "", 0
-    for mark in _PASTED.finditer(typed):
-        count = int(mark[1])
-        paste = rf"(?:[^\n]*\n){{{count - 1}}}[^\n]*?\n*?" if mark[2] == "lines" else rf"[\s\S]{{{count}}}"
-        pattern += re.escape(typed[end : mark.start()]) + paste
-        end = mark.end()
-    found = re.match(pattern + re.escape(typed[end:]) + _ATTACHED, sent)
-    return found[0] if found else sent
-
-
 def _pasted_text(run: Run) -> Iterator[str]:
+    """All that was sent, where the question that is shown has marks in place of pastes."""
     shown = question_of(run).removeprefix(named_text(speaker_of(run), ""))
     if _PASTED.search(shown):
-        yield unfolded(shown, msgspec.convert(run.new.input.get("message"), Message).text)
+        yield msgspec.convert(run.new.input.get("message"), Message).text
 
 
 def _said(run: Run, entries: Sequence[Entry]) -> Iterator[str]:

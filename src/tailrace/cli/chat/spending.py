@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tailrace.cli.words import dollars
 from tailrace.events import AnyEvent, RunForked, UsageRecorded
 from tailrace.messages import Usage
 
@@ -94,21 +95,3 @@ def _about(usage: Usage) -> str:
 
 def _cached(usage: Usage) -> str:
     return f"{usage.cache_read_tokens:,} from the cache" if usage.cache_read_tokens else ""
-
-
-def dollars(cost_usd: float | None) -> str:
-    """Empty where nothing is known. Small amounts keep two digits that say something."""
-    if cost_usd is None:
-        return ""
-    if cost_usd and cost_usd < 0.01:
-        return f"${cost_usd:.4f}"
-    return f"${cost_usd:.2f}"
-
-
-def short_count(tokens: int) -> str:
-    """`950`, `12.3k`, `1.2M`."""
-    if tokens < 1000:
-        return str(tokens)
-    if tokens < 999_950:
-        return f"{tokens / 1000:.1f}k"
-    return f"{tokens / 1_000_000:.1f}M"

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tailrace.cli.chat.spending import dollars, short_count
+from tailrace.cli.words import count, dollars, duration
 
 QUIET: Final = "fg:ansibrightblack"
 _SEPARATOR: Final = " · "
@@ -42,7 +42,7 @@ def status_line(facts: StatusFacts, width: int) -> list[tuple[str, str]]:
         (3, "fg:ansiyellow", _SEPARATOR.join(facts.switches)),
         (6, QUIET, facts.directory),
         (4, *_context(facts)),
-        (7, QUIET, f"{short_count(facts.tokens)} tokens" if facts.tokens else ""),
+        (7, QUIET, f"{count(facts.tokens)} tokens" if facts.tokens else ""),
         (5, QUIET, dollars(facts.cost_usd)),
         (8, QUIET, duration(facts.turn_s) if facts.turn_s is not None and not facts.running else ""),
         (9, QUIET, "" if facts.running else "/help"),
@@ -66,16 +66,6 @@ def _context(facts: StatusFacts) -> tuple[str, str]:
         return QUIET, ""
     left = max(0, 100 - round(100 * facts.context_tokens / facts.context_window))
     return ("fg:ansired bold" if left <= 10 else "fg:ansiyellow" if left <= 25 else QUIET), f"{left}% context left"
-
-
-def duration(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 m 5 s`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} m {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} m"
 
 
 def short_path(path: Path, home: Path | None, limit: int = 32) -> str:

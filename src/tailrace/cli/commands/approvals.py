@@ -14,10 +14,10 @@ import msgspec
 
 from tailrace.app.approvals import AlwaysApproval, AlwaysApprovals, find_approval
 from tailrace.cli.main import DONE, FAILED, USAGE, print_error
+from tailrace.cli.own_journal import is_agreed, own_journal
 from tailrace.cli.runs.console import console_for, place_of, print_note
 from tailrace.cli.screen.approvals_table import approval_line, approvals_table
 from tailrace.config.load import Config
-from tailrace.journal.open_journal import open_journal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def _forget_all(config: Config, approvals: Sequence[AlwaysApproval], *, agreed: 
     if not agreed and not sys.stdin.isatty():
         print_error("no terminal to ask on; to do it: tailrace approvals --forget-all --yes")
         return USAGE
-    if not agreed and not _agreed():
+    if not agreed and not is_agreed("ask about all of these again?"):
         print_note("left as it is")
         return FAILED
     asyncio.run(_forget(config, approvals))
@@ -67,16 +67,12 @@ def _forget_all(config: Config, approvals: Sequence[AlwaysApproval], *, agreed: 
 async def _listed(config: Config) -> list[AlwaysApproval]:
     if config.database is not None and not config.database.exists():  # looking creates nothing
         return []
-    async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, make=False
-    ) as journal:
+    async with own_journal(config) as journal:
         return await AlwaysApprovals(journal).listed()
 
 
 async def _forget(config: Config, approvals: Sequence[AlwaysApproval]) -> None:
-    async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
-    ) as journal:
+    async with own_journal(config, make=True) as journal:
         for approval in approvals:
             await AlwaysApprovals(journal).forget(approval)
 
@@ -88,13 +84,3 @@ def _show(approvals: Sequence[AlwaysApproval], *, as_json: bool) -> None:
     console = console_for(sys.stdout)
     for line in approvals_table(approvals, width=console.width if console.is_terminal else None):
         console.print(line, soft_wrap=True)
-
-
-def _agreed() -> bool:
-    sys.stdout.flush()
-    sys.stderr.write("ask about all of these again? [y/N] ")
-    sys.stderr.flush()
-    try:
-        return input().strip().lower() in ("y", "yes")
-    except EOFError:
-        return False

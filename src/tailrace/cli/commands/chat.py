@@ -166,7 +166,7 @@ def _stdin() -> str:
 
 
 def stdin_is_unread() -> bool:
-    """Whether stdin is a file that nobody has begun to read, or a pipe with something in it."""
+    """Whether stdin is a file that was not read yet, or a pipe with something in it."""
     try:
         stdin = sys.stdin.fileno()
         about = os.fstat(stdin)

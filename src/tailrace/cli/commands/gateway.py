@@ -48,18 +48,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 async def _change_users(config: Config, args: argparse.Namespace) -> int:
+    from tailrace.cli.own_journal import own_journal
     from tailrace.gateway.chat_settings import Pairing
-    from tailrace.journal.open_journal import open_journal
 
     if not config.store_is_kept:
         raise ConfigError("pairing needs a store that the gateway shares; use sqlite:///tailrace.db", key="store.url")
-    async with open_journal(
-        config.store.url,
-        config.database,
-        password=config.store_password,
-        bus_url=config.bus.url,
-        make=not args.paired,
-    ) as journal:
+    async with own_journal(config, make=not args.paired) as journal:
         pairing = Pairing(journal)
         if args.pair:
             user = await pairing.accept(args.pair)
@@ -73,7 +67,7 @@ async def _change_users(config: Config, args: argparse.Namespace) -> int:
                 sys.stdout.write(f"stopped what ran for them: {', '.join(stopped)}\n")
         else:
             users = [_with_name(each.user, each.name) for each in await pairing.paired() if each.user.isprintable()]
-            sys.stdout.write("".join(f"{user}\n" for user in users) or "nobody was let in by a code\n")
+            sys.stdout.write("".join(f"{user}\n" for user in users) or "no user was let in by a code\n")
     return DONE
 
 
@@ -92,8 +86,8 @@ def _allows(config: Config, user: str) -> bool:
 
 
 async def _stop_runs_of(journal: Journal, user: str) -> list[str]:
-    """The runs that the user asked for in chats and that had not ended, as `tailrace stop` stops them. The chat is told
-    by whoever delivers them."""
+    """The runs that the user asked for in chats and that had not ended, as `tailrace stop` stops them. The process
+    that delivers them says so in the chat."""
     from tailrace.agent.session import TURN_KIND, last_words
     from tailrace.runs.recovery import stop
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.cli.main import DONE, FAILED, USAGE, print_error
+from tailrace.cli.own_journal import is_agreed
 from tailrace.cli.screen.sanitize import Sanitizer
 from tailrace.config.load import Config
 from tailrace.tools.checkpoint.checkpoint import Checkpoint, Checkpoints, RollbackPlan
@@ -53,7 +54,7 @@ def run(args: Namespace, config: Config) -> int:
         if not sys.stdin.isatty():
             print_error("no terminal to ask on; to do it: tailrace rollback --yes")
             return USAGE
-        if not _agreed():
+        if not is_agreed("put these back (~ changed, + deleted since, - made since)?"):
             _say("left as it is\n")
             return FAILED
     checkpoints.restore(plan)
@@ -75,14 +76,6 @@ def _show(plan: RollbackPlan, diff: str) -> None:
         _print(f"! {path}: is too large or ignored by now; it is left as it is")
     if diff:
         _print(diff)
-
-
-def _agreed() -> bool:
-    _say("put these back (~ changed, + deleted since, - made since)? [y/N] ")
-    try:
-        return input().strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def _print(text: str) -> None:

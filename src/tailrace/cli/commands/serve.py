@@ -198,7 +198,7 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
             if worker is not None and worker.link.told_to_stop:
                 app.processes.end_with_group()
             elif worker is not None:
-                worker.address.leave_to_others()  # they serve: nobody need be told 503
+                worker.address.leave_to_others()  # they serve: no client gets a 503
             await gateway.hand_over()
             await app.hand_over()
 

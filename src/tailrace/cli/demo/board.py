@@ -35,6 +35,7 @@ class Board:
         return self._live
 
     def note(self, text: str, mark: str = "·") -> None:
+        """Explains what happens. Marks: "·" to know, "✗" a fault, "✓" recovered."""
         self._notes.append((mark, text))
         if self._live is None:
             self._console.print(f"{mark} {text}", highlight=False, markup=False)

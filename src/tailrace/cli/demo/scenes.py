@@ -6,8 +6,9 @@ A scene scripts the provider and may kill the server. It never touches the run: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from tailrace.cli.demo.board import Board
 from tailrace.cli.demo.stage import Seen, Stage
 from tailrace.runs.view import RunView, changes
 from tailrace.runs.view.changes import Change
@@ -30,16 +31,6 @@ WRITE = call("write_file", {"path": "notes.txt", "content": "The river rises in 
 BEFORE_TOOL, AFTER_TOOL = "I write it down. ", "notes.txt is written, once."
 
 
-class Narrator(Protocol):
-    """Who draws a scene."""
-
-    def note(self, text: str, mark: str = "·") -> None:
-        """Something that happens, explained. Marks: "·" to know, "✗" a fault, "✓" recovered."""
-
-    def show(self, text: str) -> None:
-        """The whole text on the viewer's screen."""
-
-
 class Scene(NamedTuple):
     """`script` is what the provider does, given the pause between tokens. `kill_at`: the server is killed when so many
     characters were shown."""
@@ -55,7 +46,7 @@ SCENES = (
     Scene(
         "Live",
         "What is a tailrace?",
-        "Each token is committed to the log before anybody sees it. The page shows the same run at the same moment.",
+        "Each token is committed to the log before any viewer sees it. The page shows the same run at the same moment.",
         lambda pace_s: [Scenario(reply=reply(LIVE), pace_s=pace_s)],
     ),
     Scene(
@@ -90,43 +81,43 @@ SCENES = (
 )
 
 
-async def play(scene: Scene, stage: Stage, narrator: Narrator, *, session: str, pace_s: float) -> Seen:
+async def play(scene: Scene, stage: Stage, board: Board, *, session: str, pace_s: float) -> Seen:
     """Raises `TailraceError` where the server does not come back."""
     stage.provider.extend(*scene.script(pace_s))
     seen = await stage.ask(scene.question, session)
-    narrator.note(scene.opening)
+    board.note(scene.opening)
     killed = not scene.kill_at
     view = RunView()
     async for entry in stage.entries(seen):
         for change in view.apply(entry):
-            _apply(seen, change, narrator)
+            _apply(seen, change, board)
         if not killed and len(seen.text) >= scene.kill_at:
             killed = True
             pid = await stage.kill()
-            narrator.note(f"kill -9 {pid}: the server is gone. The viewer keeps what it has and tries again.", "✗")
+            board.note(f"kill -9 {pid}: the server is gone. The viewer keeps what it has and tries again.", "✗")
             await stage.start()
-            narrator.note("Another process has started on the same log. It finds the run and claims it.", "✓")
+            board.note("Another process has started on the same log. It finds the run and claims it.", "✓")
     seen.status, seen.output = await stage.stored(seen)
     return seen
 
 
-def _apply(seen: Seen, change: Change, narrator: Narrator) -> None:
+def _apply(seen: Seen, change: Change, board: Board) -> None:
     """What a viewer does with a change, and what the demo says about it."""
     match change:
         case changes.TextGrew(text=text, ends=ends, final=final):
             seen.text += text + ("\n" if ends and not final else "")
-            narrator.show(seen.text)
+            board.show(seen.text)
         case changes.UserNotice(text=text):
-            narrator.note(text.removeprefix("⚠️ "), "✗")
+            board.note(text.removeprefix("⚠️ "), "✗")
         case changes.AttemptBegan(asked=asked):
             seen.attempts += 1
             if seen.attempts > 1:
                 who = f"the provider {asked.provider}"
-                narrator.note(f"Attempt {seen.attempts}: {who} goes on after the last word that was shown.", "✓")
+                board.note(f"Attempt {seen.attempts}: {who} goes on after the last word that was shown.", "✓")
         case changes.CallRuns(tool_name=name):
-            narrator.note(f"{name}: its arguments are complete now; only a complete call is run.", "✓")
+            board.note(f"{name}: its arguments are complete now; only a complete call is run.", "✓")
         case changes.CallEnded(tool_name=name, output=None):
-            narrator.note(f"{name} ran once, and its output is on record before the model reads it.", "✓")
+            board.note(f"{name} ran once, and its output is on record before the model reads it.", "✓")
             seen.attempts = 0  # what follows is another call
         case changes.Ended():
             seen.ended = True

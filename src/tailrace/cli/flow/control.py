@@ -14,30 +14,30 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from tailrace.app.costs import Costs
 from tailrace.app.timeline.question import question_of
 from tailrace.app.timeline.run_overview import ShownState, overview_of
 from tailrace.cli.flow.files import json_or_text
 from tailrace.cli.flow.rows import STATE_COLUMN
 from tailrace.cli.flow.watch import Outputs, print_summary
 from tailrace.cli.main import DONE
+from tailrace.cli.own_journal import own_journal
 from tailrace.cli.run_names import find_instance, short_ids
 from tailrace.cli.runs.console import console_for, print_note
-from tailrace.cli.runs.costs import Costs
 from tailrace.cli.runs.overviews import overviews_of
-from tailrace.cli.runs.words import dollars, duration, tokens, when
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.words import dollars, duration, tokens, when
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
 from tailrace.events import InstanceState, StateChanged, StepFinished
 from tailrace.flows.definition.definition import parsed
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.definition.signals import unknown_signal
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.flows.engine.plan import PAUSE
 from tailrace.journal.fold import SEQUENCE
-from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, RunState, Signal
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 from tailrace.system.own_program import typed
 
@@ -67,13 +67,7 @@ async def on_journal(args: Namespace, config: Config) -> int:
             raise RunNotFound(f"there is no instance {args.instance}: no runs yet in {missing}")
         print_note(f"no instances yet in {missing}")
         return DONE
-    async with open_journal(
-        config.store.url,
-        config.database,
-        password=config.store_password,
-        bus_url=config.bus.url,
-        make=args.what not in ("ls", "show"),
-    ) as journal:
+    async with own_journal(config, make=args.what not in ("ls", "show")) as journal:
         return await COMMANDS[args.what](journal, args, config)
 
 
@@ -97,7 +91,7 @@ async def _list(journal: Journal, args: Namespace, config: Config) -> int:
         return DONE
     overviews = await overviews_of(journal, runs, now=time.time())
     costs = Costs(config)
-    await costs.load(overviews)
+    await costs.load(spent for each in overviews for spent in each.spent)
     console = console_for(sys.stdout)
     names = short_ids(runs) if console.is_terminal else {}
     rows = [
@@ -108,7 +102,7 @@ async def _list(journal: Journal, args: Namespace, config: Config) -> int:
             each.state,
             duration(each.duration_s),
             tokens(each.usage),
-            dollars(costs.of(each)),
+            dollars(costs.of(each.spent)),
         ]
         for run, each in zip(runs, overviews, strict=True)
     ]

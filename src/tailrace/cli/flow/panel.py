@@ -10,15 +10,15 @@ import math
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from tailrace.cli.flow.rows import MARKS, failure_words
 from tailrace.cli.runs.console import console_for
-from tailrace.cli.runs.words import STYLES, count, duration, tokens
-from tailrace.cli.screen.fitted_table import padded
+from tailrace.cli.screen.fitted_table import folded, padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
+from tailrace.cli.words import STYLES, count, duration, tokens
 from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -144,25 +144,8 @@ def _words(step: StepProgress, width: int, rows: int) -> list[Text]:
     room = max(8, width - 4)
     wrapped: list[str] = []
     for line in sanitized(step.text.text[-TAIL_CHARS:]).expandtabs(4).splitlines()[-rows:]:
-        wrapped += _wrapped(line, room) or [""]
+        wrapped += folded(line, room)
     return [Text(f"  │ {line}", style="dim", no_wrap=True) for line in wrapped[-rows:]]
-
-
-def _wrapped(line: str, room: int) -> list[str]:
-    rows: list[str] = []
-    row = ""
-    for word in line.split(" "):
-        grown = f"{row} {word}" if row else word
-        if cell_len(grown) <= room:
-            row = grown
-            continue
-        rows += [row] if row else []
-        row = word
-        while cell_len(row) > room:
-            head = set_cell_size(row, room)
-            rows.append(head)
-            row = row[len(head.rstrip()) or 1 :]
-    return [*rows, row] if row else rows
 
 
 class LivePanel:
@@ -192,13 +175,6 @@ class LivePanel:
         """Removes the panel and writes `last` in its place."""
         self._file.write(self._erased() + last + ("\x1b[?25h" if self._open else ""))
         self._file.flush()
-        self._drawn, self._open = [], False
-
-    def leave(self) -> None:
-        """Lets what is drawn stand: somebody else writes below it, and it cannot be replaced any more."""
-        if self._open:
-            self._file.write("\x1b[?25h")
-            self._file.flush()
         self._drawn, self._open = [], False
 
     def _erased(self) -> str:

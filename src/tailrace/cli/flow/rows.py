@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from rich.text import Text
 
-from tailrace.cli.runs.words import dollars, duration, tokens
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.words import dollars, duration, tokens
 from tailrace.events import RunFailure
-from tailrace.flows.definition.definition import Definition, Loop, walk
 from tailrace.flows.definition.graph import node_id
 from tailrace.flows.engine.step_progress import InstanceProgress, ProgressState, StepProgress
 from tailrace.messages import Usage
@@ -41,43 +38,10 @@ STEP_TABLE: Final = FittedTable(
     narrowest=12,
     header_style="dim",
 )
-_ITERATION: Final = re.compile(r"([^.\[\]]+)\[(\d+)\]\.")
-
-
-def text_of(output: Any) -> str:
-    """A step's output as a person reads it."""
-    match output:
-        case {"message": {"content": str(content)}} if content:
-            return content
-        case {"text": str(text), "run_id": str()}:  # of an agent's turn
-            return text
-        case {"output": str(text), "ok": bool()}:  # of a tool
-            return text
-        case str(text):
-            return text
-        case _:
-            return msgspec.json.format(msgspec.json.encode(output)).decode()
 
 
 def failure_words(error: RunFailure | None) -> str:
     return sanitized_line(error.message, 400) if error is not None else ""
-
-
-def loop_limits(definition: Definition, progress: InstanceProgress) -> list[str]:
-    """A line for each loop of a completed instance that `max_iterations` has ended, not its condition."""
-    if progress.state != "completed":
-        return []
-    limits = {block.id: block.max_iterations for _, block in walk(definition.blocks) if isinstance(block, Loop)}
-    ended: dict[str, int] = {}
-    for block_id in progress.steps:
-        for iteration in _ITERATION.finditer(block_id):
-            limit = limits.get(iteration[1])
-            if limit is not None and int(iteration[2]) + 1 >= limit:
-                ended[block_id[: iteration.end(1)]] = limit
-    return [
-        f"{sanitized_line(name)} ended after {limit} iterations, its max_iterations; its condition was not asked again"
-        for name, limit in ended.items()
-    ]
 
 
 # ── the table of steps ───────────────────────────────────────────────────────────────────────────────────────

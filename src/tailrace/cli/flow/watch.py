@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from rich.text import Text
 
+from tailrace.app.costs import Costs
 from tailrace.app.timeline.question import question_of
 from tailrace.app.timeline.run_overview import overview_of
-from tailrace.cli.flow.foreground import is_in_foreground
 from tailrace.cli.flow.panel import FRAMES_PER_S, LivePanel, panel_lines
-from tailrace.cli.flow.rows import failure_words, loop_limits, summary_table, text_of
+from tailrace.cli.flow.rows import failure_words, summary_table
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.cli.runs.console import console_for
-from tailrace.cli.runs.costs import Costs
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
+from tailrace.cli.words import output_text
 from tailrace.events import Entry, StateChanged, StepFinished
 from tailrace.flows.definition.definition import Step, parsed, walk
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.definition.signals import awaited_signals
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
 from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
 from tailrace.ports import Batch, Journal, Run
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import run_beside
 from tailrace.runs.view import RunView, changes
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 EXIT = {"completed": DONE, "failed": FAILED, "cancelled": INCOMPLETE}
 MAX_ROWS = 24  # of the panel, however high the terminal is
 _MISSING_INPUT = re.compile(r"\bthere is no input\.(\w+)$")
-_MISSING_OUTPUT = re.compile(r"\bthere is no steps\.")
-QUIET_HANDLERS = frozenset({"sleep", "wait_signal"})  # their outputs are not what anybody waits for
+QUIET_HANDLERS = frozenset({"sleep", "wait_signal"})  # their outputs say nothing to a reader
 
 
 class View(Protocol):
@@ -128,17 +127,15 @@ async def print_summary(journal: Journal, run: Run, config: Config, *, orphaned:
         progress.abandon(times)
     overview = overview_of(run, facts, now=time.time(), orphaned=orphaned)
     costs = Costs(config)
-    await costs.load([overview])
+    await costs.load(overview.spent)
     console = console_for(sys.stderr)
     width = console.width if console.is_terminal else None
     sys.stderr.write("\n")
-    cost = costs.of(overview)
+    cost = costs.of(overview.spent)
     for line in summary_table(progress, now=time.time(), cost=cost, width=width, orphaned=orphaned):
         console.print(line, soft_wrap=True)
     if progress.state == "waiting" and (told := Waits(run).now(progress)):
         sys.stderr.write(f"it waits for {told}\n")
-    for told in loop_limits(parsed(run.new.input["definition"]), progress):
-        sys.stderr.write(f"{told}\n")
     if orphaned:
         sys.stderr.write(f"its process has died: {typed(f'flow resume {public_id(run)}')} goes on with it\n")
     if run.parked is not None:
@@ -149,8 +146,6 @@ async def print_summary(journal: Journal, run: Run, config: Config, *, orphaned:
     if missing := _MISSING_INPUT.search(progress.error.message if progress.error is not None else ""):
         sys.stderr.write(f"       {typed(f'flow run FILE --input {missing[1]}=…')} gives it\n")
     elif progress.state == "failed":
-        if _MISSING_OUTPUT.search(progress.error.message if progress.error is not None else ""):
-            sys.stderr.write(f"       {typed('flow check FILE')} says whether it can be there by then\n")
         failed = next((step for step in reversed(progress.steps.values()) if step.state == "failed"), None)
         where = f" from step {sanitized_line(failed.block_id)}" if failed is not None else ""
         sys.stderr.write(f"       {typed(f'flow retry {public_id(run)}')} goes on{where}\n")
@@ -192,7 +187,7 @@ class Outputs:
         block_id = entry.event.block_id
         if block_id.rpartition(".")[2] in self._quiet:
             return ""
-        text = text_of(entry.event.output)
+        text = output_text(entry.event.output)
         heading = f"## {sanitized_line(block_id)}"
         if coloured:
             text, heading = sanitized(text), f"\x1b[1m{heading}\x1b[0m"
@@ -243,7 +238,6 @@ class PlainLines:
         self._note(f"{public_id(run)} {question_of(run)}")
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
-        """Also for a panel whose process is in the background."""
         for entry in batch:
             for line in filter(None, [self._steps.line(entry, progress), self._waits.words(entry, progress)]):
                 self._note(line)
@@ -314,8 +308,7 @@ def _begun(step: StepProgress) -> str:
 
 
 class PanelView(PlainLines):
-    """The panel on stderr. Outputs stay above it, or go to stdout where that is not the same terminal. In the
-    background of a shell (`&`, `bg`) there are plain lines: a panel would be drawn over what is typed meanwhile."""
+    """The panel on stderr. Outputs stay above it, or go to stdout where that is not the same terminal."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -324,10 +317,6 @@ class PanelView(PlainLines):
         self._drawn_at = 0.0
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
-        if not is_in_foreground(sys.stderr):
-            self._panel.leave()
-            super().show(batch, progress)
-            return
         above = "".join(self._outputs.text(entry, coloured=sys.stdout.isatty()) for entry in batch)
         if above and not sys.stdout.isatty():
             sys.stdout.write(above)
@@ -339,10 +328,7 @@ class PanelView(PlainLines):
             self._draw(progress, above)
 
     def tick(self, progress: InstanceProgress) -> None:
-        if is_in_foreground(sys.stderr):
-            self._draw(progress)
-        else:
-            self._panel.leave()
+        self._draw(progress)
 
     def _draw(self, progress: InstanceProgress, above: str = "") -> None:
         width, height = self._panel.size

@@ -14,6 +14,7 @@ from argparse import ArgumentParser, Namespace
 import msgspec
 
 from tailrace.agent.session import last_words
+from tailrace.app.costs import Costs
 from tailrace.app.error_advice import run_advice
 from tailrace.app.timeline.export_html import read_export
 from tailrace.app.timeline.read import read_timeline
@@ -21,9 +22,9 @@ from tailrace.app.timeline.run_overview import OWN_RECORDS
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.main import DONE
+from tailrace.cli.own_journal import own_journal
 from tailrace.cli.run_names import RUN_HELP, find_run, short_ids
 from tailrace.cli.runs.console import console_for, place_of, print_note
-from tailrace.cli.runs.costs import Costs
 from tailrace.cli.runs.overviews import overviews_of
 from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.runs.tail import tail_run
@@ -33,10 +34,9 @@ from tailrace.config.presets import provider_dialects
 from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import entry_to_json
-from tailrace.journal.open_journal import open_journal
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 
 
@@ -70,13 +70,7 @@ async def _run(args: Namespace, config: Config) -> int:
             raise RunNotFound(f"there is no run {args.run}: no runs yet in {missing}")
         print_note(f"no runs yet in {missing}")
         return DONE
-    async with open_journal(
-        config.store.url,
-        config.database,
-        password=config.store_password,
-        bus_url=config.bus.url,
-        make=args.command == "stop",
-    ) as journal:
+    async with own_journal(config, make=args.command == "stop") as journal:
         match args.command:
             case "runs":
                 return await _list(journal, args, config)
@@ -114,10 +108,10 @@ async def _list(journal: Journal, args: Namespace, config: Config) -> int:
         return DONE
     overviews = await overviews_of(journal, found, now=time.time())
     costs = Costs(config)
-    await costs.load(overviews)
+    await costs.load(spent for each in overviews for spent in each.spent)
     console = console_for(sys.stdout)
     names = short_ids(found) if console.is_terminal else {each.id: public_id(each) for each in found}
-    rows = [cells_of(each, name=names[each.id], cost=costs.of(each), now=time.time()) for each in overviews]
+    rows = [cells_of(each, name=names[each.id], cost=costs.of(each.spent), now=time.time()) for each in overviews]
     for line in table(rows, console.width if console.is_terminal else None):
         console.print(line, soft_wrap=True)
     return DONE

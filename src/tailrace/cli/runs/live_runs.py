@@ -10,18 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tailrace import events
 from tailrace.app.timeline.run_overview import OWN_RECORDS, RunOverview, overview_of
-from tailrace.events import (
-    AttemptDiscarded,
-    AttemptStarted,
-    Entry,
-    LlmDelta,
-    MessageChunk,
-    MessageRecorded,
-    ReasoningChunk,
-    RunFinished,
-    ToolArgumentsChunk,
-)
 from tailrace.journal.fold import is_fact
 from tailrace.ports import Journal, Run, RunState
 
@@ -68,18 +58,18 @@ class _Log:
     def __init__(self, since: float) -> None:
         self.since = since  # the first look
         self.after = 0
-        self.facts: list[Entry] = []
+        self.facts: list[events.Entry] = []
         self.chars: list[tuple[float, int]] = []  # when pieces of answers were seen, and how long they were
 
-    def add(self, entries: Sequence[Entry], now: float, *, first: bool) -> None:
+    def add(self, entries: Sequence[events.Entry], now: float, *, first: bool) -> None:
         chars = 0
         for entry in entries:
             event = entry.event
             if is_fact(event):
                 self.facts.append(entry)
-            if isinstance(event, MessageChunk | ReasoningChunk | ToolArgumentsChunk):
+            if isinstance(event, events.MessageChunk | events.ReasoningChunk | events.ToolArgumentsChunk):
                 chars += len(event.text)
-            elif isinstance(event, LlmDelta):
+            elif isinstance(event, events.LlmDelta):
                 chars += len(event.delta)
             self.after = entry.seq
         if not first:  # when the pieces of the first look came is not known
@@ -131,7 +121,7 @@ def _shown(run: Run) -> bool:
     return run.new.kind not in OWN_RECORDS
 
 
-def _health(logs: Sequence[tuple[Run, Sequence[Entry]]]) -> tuple[ProviderHealth, ...]:
+def _health(logs: Sequence[tuple[Run, Sequence[events.Entry]]]) -> tuple[ProviderHealth, ...]:
     """`logs`: the oldest run first."""
     found: dict[str, ProviderHealth] = {}
 
@@ -148,15 +138,17 @@ def _health(logs: Sequence[tuple[Run, Sequence[Entry]]]) -> tuple[ProviderHealth
         asked: dict[str, str] = {}  # whose attempt is under way, by step; of a turn there is one
         for entry in facts:
             event = entry.event
-            if isinstance(event, AttemptStarted):
+            if isinstance(event, events.AttemptStarted):
                 if event.previous_failure and (before := asked.pop(event.block_id, "")):
                     change(before, failure=event.previous_failure)
                 asked[event.block_id] = event.provider
                 change(event.provider, attempts=1)
-            elif isinstance(event, AttemptDiscarded) and (before := asked.pop(event.block_id, "")):
+            elif isinstance(event, events.AttemptDiscarded) and (before := asked.pop(event.block_id, "")):
                 change(before, failure=event.reason or "taken back")
-            elif isinstance(event, MessageRecorded) and event.message.role == "assistant":
+            elif isinstance(event, events.MessageRecorded) and event.message.role == "assistant":
                 asked.pop("", None)
-            elif isinstance(event, RunFinished) and event.status == "failed" and event.error is not None and asked:
+            elif (
+                isinstance(event, events.RunFinished) and event.status == "failed" and event.error is not None and asked
+            ):
                 change(next(reversed(asked.values())), failure=event.error.message)
     return tuple(sorted((each for each in found.values() if each.name), key=lambda each: -each.attempts))

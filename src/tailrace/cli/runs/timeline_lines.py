@@ -14,9 +14,9 @@ from rich.text import Text
 
 from tailrace.app.timeline import Timeline
 from tailrace.cli.runs.timeline_rows import LABEL_WIDTH, Detail, TimelineRow, timeline_rows
-from tailrace.cli.runs.words import STYLES, duration, spent_words
-from tailrace.cli.screen.fitted_table import padded
+from tailrace.cli.screen.fitted_table import folded, padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
+from tailrace.cli.words import STYLES, duration, spent_words
 
 MIN_NUMBERED = 76  # columns from which on entries are numbered
 SHORT_DETAILS = 6  # lines of an output that are shown without --full
@@ -120,22 +120,8 @@ def _rows(text: str, room: int | None) -> list[str]:
     """The lines of a text, each cut into pieces that fit; words stay whole where they can."""
     rows: list[str] = []
     for line in text.expandtabs(4).split("\n"):
-        rows += _folded(line, room) if room is not None else [line]
+        rows += folded(line, room) if room is not None else [line]
     return rows
-
-
-def _folded(line: str, room: int) -> list[str]:
-    rows, row = [], ""
-    for word in line.split(" "):
-        joined = f"{row} {word}" if row else word
-        if cell_len(joined) <= room:
-            row = joined
-            continue
-        if row:
-            rows.append(row)
-        *whole, row = chop_cells(word, room) or [""]
-        rows += whole
-    return [*rows, row]
 
 
 def _detail_lines(detail: Detail, indent: int, width: int | None, *, full: bool) -> list[Text]:
@@ -171,4 +157,4 @@ def _detail_style(detail: Detail, line: str) -> str:
 def _wrapped(line: Text, width: int | None) -> list[Text]:
     if width is None or line.cell_len <= width:
         return [line]
-    return [Text(row, style=line.style) for row in _folded(line.plain, width)]
+    return [Text(row, style=line.style) for row in folded(line.plain, width)]

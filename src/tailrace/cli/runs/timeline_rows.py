@@ -10,30 +10,11 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.app.timeline import AnyItem, Timeline
-from tailrace.app.timeline.items import (
-    ApprovalItem,
-    AttemptItem,
-    CompressionItem,
-    DeliveryItem,
-    FailoverItem,
-    FinishItem,
-    ForkItem,
-    NoticeItem,
-    QuestionItem,
-    ReasoningItem,
-    SignalItem,
-    StallItem,
-    StateItem,
-    StepItem,
-    TakeoverItem,
-    TextItem,
-    ToolCallItem,
-)
-from tailrace.cli.runs.words import STYLES, duration, spent_words
+from tailrace.app.timeline import AnyItem, Timeline, items
+from tailrace.cli.stop_words import stop_words
+from tailrace.cli.words import STYLES, duration, output_text, spent_words
 from tailrace.messages import JsonObject
 from tailrace.runs.approval_words import unanswered_words
-from tailrace.runs.failures import stop_words
 
 LABEL_WIDTH = 12
 _PROGRESS = "tool_progress"  # the output of the tool has it
@@ -82,43 +63,43 @@ def _told(  # noqa: C901, PLR0912 - one case per item
     item: AnyItem, timeline: Timeline, advice: str, *, full: bool
 ) -> TimelineRows:
     match item:
-        case QuestionItem(seq=seq, start=at, text=text, files=files):
+        case items.QuestionItem(seq=seq, start=at, text=text, files=files):
             details = tuple(Detail(file) for file in files)
             yield TimelineRow(seq, at, "question", text, "bold", is_text=True, details=details)
-        case AttemptItem():
+        case items.AttemptItem():
             yield from _attempt(item)
-        case TextItem() | ReasoningItem():
+        case items.TextItem() | items.ReasoningItem():
             yield from _span(item)
-        case StallItem():
+        case items.StallItem():
             yield _stall(item)
-        case NoticeItem(about=about) if about == _PROGRESS:
+        case items.NoticeItem(about=about) if about == _PROGRESS:
             return
-        case NoticeItem(seq=seq, start=at, about=about, text=text):
+        case items.NoticeItem(seq=seq, start=at, about=about, text=text):
             yield TimelineRow(seq, at, "notice", text or about, "yellow", quiet=True)
-        case FailoverItem():
+        case items.FailoverItem():
             where = f"{item.from_provider}/{item.from_model} → {item.to_provider}/{item.to_model}"
             yield TimelineRow(item.seq, item.start, "failover", where, "yellow")
-        case ToolCallItem():
+        case items.ToolCallItem():
             yield _tool(item, full=full)
-        case ApprovalItem():
+        case items.ApprovalItem():
             yield from _approval(item)
-        case TakeoverItem(seq=seq, end=at, claims=claims):
+        case items.TakeoverItem(seq=seq, end=at, claims=claims):
             text = f"the process ended; another one went on (claim {claims})"
             yield TimelineRow(seq, at, "takeover", text, "bold yellow")
-        case CompressionItem(seq=seq, end=at, messages=messages):
+        case items.CompressionItem(seq=seq, end=at, messages=messages):
             yield TimelineRow(seq, at, "compressed", f"the history is {messages} messages from here on", "yellow")
-        case ForkItem(seq=seq, start=at, run_id=run_id, after=after):
+        case items.ForkItem(seq=seq, start=at, run_id=run_id, after=after):
             text = f"what stands above is of {run_id}, up to its entry {after}"
             yield TimelineRow(seq, at, "fork", text, "magenta")
-        case StepItem():
+        case items.StepItem():
             yield from _step(item)
-        case StateItem(seq=seq, start=at, state=state):
+        case items.StateItem(seq=seq, start=at, state=state):
             yield TimelineRow(seq, at, "state", state, STYLES.get(state, ""), quiet=True)
-        case SignalItem(seq=seq, start=at, name=name, by=by):
+        case items.SignalItem(seq=seq, start=at, name=name, by=by):
             yield TimelineRow(seq, at, "signal", f"{name}, by {by}" if by else name, "magenta")
-        case DeliveryItem(seq=seq, start=at, key=key, state=state):
+        case items.DeliveryItem(seq=seq, start=at, key=key, state=state):
             yield TimelineRow(seq, at, "delivery", f"{key}: {state}", quiet=True)
-        case FinishItem():
+        case items.FinishItem():
             yield _finish(item, timeline, advice)
         case _:
             assert_never(item)
@@ -127,7 +108,7 @@ def _told(  # noqa: C901, PLR0912 - one case per item
 # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _attempt(item: AttemptItem) -> TimelineRows:
+def _attempt(item: items.AttemptItem) -> TimelineRows:
     name = f"{item.provider}/{item.model}" if item.provider else item.model
     step = f"{item.block_id}: " if item.block_id else ""
     how = "  goes on with the text" if item.goes_on else "  begins anew" if item.restarts else ""
@@ -153,8 +134,8 @@ def _attempt(item: AttemptItem) -> TimelineRows:
             yield TimelineRow(item.end_seq, item.end, what, f"{step}{label}: {reason}", "red", spent)
 
 
-def _span(item: TextItem | ReasoningItem) -> TimelineRows:
-    thinking = isinstance(item, ReasoningItem)
+def _span(item: items.TextItem | items.ReasoningItem) -> TimelineRows:
+    thinking = isinstance(item, items.ReasoningItem)
     label = "thinking" if thinking else "text"
     if item.withdrawn:
         label += " ✗"
@@ -168,7 +149,7 @@ def _span(item: TextItem | ReasoningItem) -> TimelineRows:
     )
 
 
-def _stall(item: StallItem) -> TimelineRow:
+def _stall(item: items.StallItem) -> TimelineRow:
     end = "; given up" if item.gave_up else ", then the stream went on"
     who = f"{item.provider}: " if item.provider else ""
     return TimelineRow(item.seq, item.start, "stall", f"{who}nothing came for {duration(item.silent_s)}{end}", "yellow")
@@ -177,7 +158,7 @@ def _stall(item: StallItem) -> TimelineRow:
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tool(item: ToolCallItem, *, full: bool) -> TimelineRow:
+def _tool(item: items.ToolCallItem, *, full: bool) -> TimelineRow:
     about = item.preview or _one_line(item.arguments) or item.arguments_text
     changed = f"+{item.added} −{item.removed}" if item.diff else ""
     took = duration(item.duration_s) if item.duration_s is not None else ""
@@ -209,7 +190,7 @@ def _tool(item: ToolCallItem, *, full: bool) -> TimelineRow:
     return TimelineRow(item.end_seq, item.start, item.tool_name, shown, "magenta", mark, style, tuple(details))
 
 
-def _approval(item: ApprovalItem) -> TimelineRows:
+def _approval(item: items.ApprovalItem) -> TimelineRows:
     where = f"  in {item.directory}" if item.directory else ""
     reason = (Detail(item.reason),) if item.reason else ()
     yield TimelineRow(item.seq, item.start, "approval?", f"{item.command}{where}", "bold yellow", details=reason)
@@ -244,7 +225,7 @@ def _json(value: Any) -> str:
 # ── sequences, and the end ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _step(item: StepItem) -> TimelineRows:
+def _step(item: items.StepItem) -> TimelineRows:
     again = f" (try {item.number})" if item.number > 1 else ""
     yield TimelineRow(item.seq, item.start, "step", f"{item.block_id}{again}", "bold")
     if item.state == "running":
@@ -262,18 +243,7 @@ def _step(item: StepItem) -> TimelineRows:
     yield TimelineRow(item.end_seq, item.end, item.state, f"{item.block_id}{again}", style, mark, style, details)
 
 
-def output_text(output: Any) -> str:
-    """What a step gave, for people: the answer of a model, a text, or JSON."""
-    match output:
-        case {"message": {"content": str(content)}} if content:
-            return content
-        case str(text):
-            return text
-        case _:
-            return msgspec.json.format(msgspec.json.encode(output)).decode()
-
-
-def _finish(item: FinishItem, timeline: Timeline, advice: str) -> TimelineRow:
+def _finish(item: items.FinishItem, timeline: Timeline, advice: str) -> TimelineRow:
     took = f"after {duration(timeline.duration_s)}" if timeline.duration_s is not None else ""
     spent = " · ".join(filter(None, (took, spent_words(timeline.usage, timeline.cost_usd))))
     details: tuple[Detail, ...] = ()

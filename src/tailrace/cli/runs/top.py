@@ -28,9 +28,9 @@ from tailrace.agent.session import last_words
 from tailrace.cli.chat.options import REQUESTER, SERVER_REQUESTER
 from tailrace.cli.chat.tty_approval import read_line
 from tailrace.cli.main import DONE
+from tailrace.cli.own_journal import own_journal
 from tailrace.cli.runs.console import console_for, place_of, print_note
 from tailrace.cli.runs.live_runs import LiveRun, LiveRuns
-from tailrace.cli.runs.server_metrics import fetch_metrics
 from tailrace.cli.runs.tail import tail_run
 from tailrace.cli.runs.top_frame import MIN_ROWS, TopState, frame_lines, prompt_lines
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
@@ -38,7 +38,6 @@ from tailrace.config.load import Config
 from tailrace.errors import JournalError, TailraceError
 from tailrace.events import ApprovalAsked
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, Signal
 from tailrace.runs.recovery import stop
 
@@ -61,10 +60,8 @@ async def _top(args: argparse.Namespace, config: Config) -> None:
     if config.database is not None and not config.database.exists():
         print_note(f"no runs yet in {config.database}")
         return
-    async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, make=False
-    ) as journal:
-        if isinstance(journal, MemoryJournal):  # of a database without a journal: nobody would write to this one
+    async with own_journal(config) as journal:
+        if isinstance(journal, MemoryJournal):  # stands for a database without a journal
             print_note(f"no runs yet in {place_of(config)}")
             return
         if args.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
@@ -77,13 +74,13 @@ async def _top(args: argparse.Namespace, config: Config) -> None:
 
 async def _print_once(journal: Journal, config: Config) -> None:
     live = LiveRuns(journal)
-    look, server = await live.look(time.time()), await fetch_metrics(config)
+    look = await live.look(time.time())
     if look.counted("running"):  # how fast they are takes two looks
         await asyncio.sleep(EVERY_S)
         look = await live.look(time.time())
     console = console_for(sys.stdout)
     width = console.width if console.is_terminal else 120
-    for line in frame_lines(TopState(look, server, place_of(config)), width=width, height=None, keys=False):
+    for line in frame_lines(TopState(look, place_of(config)), width=width, height=None, keys=False):
         console.print(line, soft_wrap=True)
 
 
@@ -115,7 +112,6 @@ class Dashboard:
 
     def __init__(self, journal: Journal, config: Config) -> None:
         self._journal = journal
-        self._config = config
         self._live = LiveRuns(journal)
         self.state = TopState(place=place_of(config))
         self.changed = asyncio.Event()  # set whenever the state changes
@@ -145,13 +141,13 @@ class Dashboard:
 
     async def _look(self) -> None:
         try:
-            look, server = await self._live.look(time.time()), await fetch_metrics(self._config)
+            look = await self._live.look(time.time())
         except JournalError as exc:
             self._change(failure=str(exc))
             return
         ids = [each.run.id for each in look.runs]
         selected = self.state.selected if self.state.selected in ids else ids[0] if ids else ""
-        self._change(look=look, server=server, selected=selected, failure="")
+        self._change(look=look, selected=selected, failure="")
 
     def _change(self, **fields: object) -> None:
         self.state = msgspec.structs.replace(self.state, **fields)

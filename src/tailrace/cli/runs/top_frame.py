@@ -8,11 +8,10 @@ import msgspec
 from rich.cells import chop_cells
 from rich.text import Text
 
-from tailrace.cli.runs.live_runs import LiveRun, Look, ProviderHealth
-from tailrace.cli.runs.server_metrics import ServerMetrics
-from tailrace.cli.runs.words import STYLES, duration, tokens
+from tailrace.cli.runs.live_runs import LiveRun, Look
 from tailrace.cli.screen.fitted_table import padded
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.words import STYLES, duration, tokens
 
 KEYS = "↑↓ choose  Enter tail  s stop  a approve  q quit"
 MIN_QUESTION = 16
@@ -24,7 +23,6 @@ class TopState(msgspec.Struct, frozen=True):
     """What a frame is made of. `prompt` is a question to the user, or what became of the last key."""
 
     look: Look = Look()
-    server: ServerMetrics | None = None
     place: str = ""
     selected: str = ""  # the id of a run
     prompt: str = ""
@@ -67,23 +65,12 @@ def _summary(state: TopState, width: int) -> list[Text]:
         (f"{look.counted('parked')} parked", "bold red" if look.counted("parked") else "dim"),
         (f"{rate:.0f} tokens/s", "dim"),
     ]
-    if state.server is not None and not state.server.of_other_home:
-        viewers = state.server.viewers
-        parts.append((f"{viewers} {'viewer' if viewers == 1 else 'viewers'} on {state.server.address}", "dim"))
-        if down := ", ".join(state.server.platforms_down):
-            parts.insert(0, (f"not connected: {sanitized_line(down, 100)}", "bold red"))
     line = Text().append("tailrace", "bold")
     for text, style in parts:
         line.append("  ").append(text, style=style)
     line.truncate(width, overflow="ellipsis")
-    where = Text(padded(sanitized_line(_place(state), 300), width).rstrip(), "dim")
+    where = Text(padded(sanitized_line(state.place, 300), width).rstrip(), "dim")
     return [line, Text(padded(sanitized_line(state.failure, 300), width).rstrip(), "red") if state.failure else where]
-
-
-def _place(state: TopState) -> str:
-    if state.server is None or not state.server.of_other_home:
-        return state.place
-    return f"the server on {state.server.address} is of another home and not counted here · {state.place}"
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,10 +128,8 @@ def _window(runs: Sequence[LiveRun], selected: str, room: int | None) -> Sequenc
 
 
 def _provider_lines(state: TopState, width: int) -> list[Text]:
-    """By the server's own count where one listens, else by the newest runs."""
-    found = _of_server(state.server) if state.server is not None else ()
     lines = []
-    for each in (found or state.look.providers)[:MAX_PROVIDERS]:
+    for each in state.look.providers[:MAX_PROVIDERS]:
         good = each.attempts - each.failures
         share = good / each.attempts if each.attempts else 1.0
         mark, style = ("●", "green") if share >= 0.9 else ("●", "yellow") if share >= 0.5 else ("●", "red")
@@ -155,15 +140,3 @@ def _provider_lines(state: TopState, width: int) -> list[Text]:
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     return lines
-
-
-def _of_server(server: ServerMetrics) -> tuple[ProviderHealth, ...]:
-    names = {name for name, _ in server.outcomes}
-    health = []
-    for name in names:
-        counts = {outcome: count for (who, outcome), count in server.outcomes.items() if who == name}
-        attempts = sum(counts.values())
-        failures = attempts - counts.get("ok", 0) - counts.get("interrupted", 0)
-        stalls = server.stalls.get(name, 0)
-        health.append(ProviderHealth(name, attempts, failures, f"{stalls} stalls" if stalls else ""))
-    return tuple(sorted(health, key=lambda each: -each.attempts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
 GAP = 2  # columns between two cells
@@ -82,3 +82,18 @@ def padded(text: str, size: int, *, right: bool = False) -> str:
         return set_cell_size(set_cell_size(text, size - 1).rstrip() + "…", size) if size > 0 else ""
     space = " " * (size - length)
     return space + text if right else text + space
+
+
+def folded(line: str, room: int) -> list[str]:
+    """The line in pieces of at most so many columns; words stay whole where they can."""
+    rows, row = [], ""
+    for word in line.split(" "):
+        joined = f"{row} {word}" if row else word
+        if cell_len(joined) <= room:
+            row = joined
+            continue
+        if row:
+            rows.append(row)
+        *whole, row = chop_cells(word, room) or [""]
+        rows += whole
+    return [*rows, row]

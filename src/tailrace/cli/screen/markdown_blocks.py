@@ -85,9 +85,9 @@ class BlockSplitter:
         tokens: list[Token] = []
         parser().block.parse("\n".join(self._lines), parser(), {}, tokens)
         tops = [token for token in tokens if not token.level and token.nesting >= 0 and token.type != "definition"]
-        *ended, last = [*tops] or [None]
+        last = tops[-1] if tops else None
         done: list[Block] = []
-        for token in filter(None, ended):
+        for token in tops[:-1]:
             done.append(self._block(token, self._lines[slice(*token.map or ())]))
             self._joined, self._start = False, None
         before = last.map[0] if last is not None and last.map else len(self._lines)

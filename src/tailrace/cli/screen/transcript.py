@@ -25,9 +25,9 @@ from tailrace.cli.screen.painter import (
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import progress_lines
 from tailrace.cli.screen.tool_view import DETAIL_INDENT, ToolView
+from tailrace.cli.stop_words import stop_words
 from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot
 from tailrace.runs.approval_words import outcome_words
-from tailrace.runs.failures import stop_words
 from tailrace.runs.signals import INTERRUPTED
 from tailrace.runs.view import RunView, changes
 from tailrace.runs.view.changes import Change
@@ -103,7 +103,7 @@ class Transcript:
         self._message: _OpenMessage | None = None
         self._thoughts: list[str] = []  # the open line of reasoning
         self._thinker = Sanitizer()
-        self._open: dict[str, ApprovalAsked] = {}  # questions that nobody has answered, by their ids
+        self._open: dict[str, ApprovalAsked] = {}  # unanswered questions, by their ids
         self._queued: list[ApprovalAsked] = []  # of those, the ones that are shown after the one in the menu
         self._after_text = False  # a message is the last that was drawn: what is no message keeps a distance
         self._status = ""

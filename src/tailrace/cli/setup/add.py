@@ -200,8 +200,8 @@ class _Addition:
             raise ConfigError(exc.message, key="platforms", file=str(self._file)) from exc
 
     def _trial(self) -> Config:
-        """The config as it will be, and whoever invites the bot to be paired is followed. Raises `ConfigError` where it
-        would not load."""
+        """The config as it will be; while pairing it serves every user, so that the bot accepts an invitation. Raises
+        `ConfigError` where it would not load."""
         with tempfile.TemporaryDirectory() as directory:
             text = self._new_text(allow=["*"]) if self._pairs else self._new_text()
             (Path(directory) / "config.yaml").write_text(text, encoding="utf-8")
@@ -209,7 +209,7 @@ class _Addition:
             try:
                 config = load({**known, **os.environ, **self._secrets}, Path(directory))
                 return replace(config, home=self._home.absolute())  # what a platform keeps stays, and is used later
-            except ConfigError as exc:  # in a file that nobody has written
+            except ConfigError as exc:  # in the trial's file, which is gone
                 raise ConfigError(exc.message, key=exc.key) from exc
 
     @property
@@ -261,7 +261,7 @@ class _Addition:
             sys.stderr.write(f"answers appear whole: {STREAM_THERE}\n")
         if "allow" not in self._settings:
             sys.stderr.write(
-                "nobody is served yet: write to the bot, it answers with a code for tailrace gateway --pair\n"
+                "no user is served yet: write to the bot, it answers with a code for tailrace gateway --pair\n"
             )
         sys.stderr.write(f"next: {typed('gateway')}, or {typed('serve')}\n")
         if self._questions.then:
@@ -291,7 +291,7 @@ class _PairingInbox:
             await _reply(self._platform, update, "That is not the code in the terminal.")
 
     async def serves(self, sender: Sender) -> bool:
-        """Whoever has sent the code will be."""
+        """Only the sender of the code is served."""
         return self.paired.done() and self.paired.result().sender == sender
 
     def connected(self) -> None:
@@ -327,22 +327,17 @@ async def _reply(platform: Platform, message: MessageReceived, text: str) -> Non
 async def _keep_position(config: Config, platform: str, position: str) -> None:
     """The person was told that the gateway answers: so it does with what they write before its first start. Where
     storage fails, it begins with what comes after that."""
+    from tailrace.cli.own_journal import own_journal
     from tailrace.gateway.registry import POSITIONS, account_of
     from tailrace.journal.key_values import KeyValues
-    from tailrace.journal.open_journal import open_journal
 
     with contextlib.suppress(JournalError):
-        async with open_journal(
-            config.store.url,
-            config.database,
-            password=config.store_password,
-            bus_url=config.bus.url,
-        ) as journal:
+        async with own_journal(config, make=True) as journal:
             await KeyValues(journal, POSITIONS, str).set_default(account_of(config, platform), position)
 
 
 async def _paired(platform: Platform, account: str, how: str) -> tuple[Sender | None, str]:
-    """Who sends the code to the bot, None where nobody does in time, and up to where the platform was read then. Raises
+    """Who sends the code to the bot, None after the time-out, and up to where the platform was read then. Raises
     `PlatformError`."""
     code = f"{secrets.randbelow(900_000) + 100_000}"
     inbox = _PairingInbox(platform, code)

@@ -1,7 +1,7 @@
 """`tailrace init`: finds who could answer, asks one question, tries the answer, and writes a config with streaming on.
 
 Works without a config and with a broken one. Secrets are never asked for and never written: they stay in the
-environment. Without a terminal nothing is asked and nobody is called.
+environment. Without a terminal it asks nothing and calls no model.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ import msgspec
 from tailrace.app.costs import Costs
 from tailrace.app.usage.counters import UsageRow, day_of, details_since, mean_call, priced, rows_of, summed, total_of
 from tailrace.cli.main import DONE
+from tailrace.cli.own_journal import own_journal
 from tailrace.cli.runs.console import print_note
 from tailrace.cli.usage.table import usage_table
 from tailrace.config.load import Config
-from tailrace.journal.open_journal import open_journal
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -65,9 +65,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 async def _rows(config: Config, since: str) -> list[UsageRow]:
     if config.database is not None and not config.database.exists():  # looking creates nothing
         return []
-    async with open_journal(
-        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url, make=False
-    ) as journal:
+    async with own_journal(config) as journal:
         rows = rows_of(await journal.counters(*details_since(since)))
     costs = Costs(config)
     await costs.load(map(mean_call, rows))

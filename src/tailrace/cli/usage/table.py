@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from tailrace.app.usage.counters import By, UsageRow, total_of
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.cli.words import dollars
 
 MAX_NAME = 60
 UNPRICED = "*"
@@ -32,10 +33,9 @@ def usage_table(rows: Sequence[UsageRow], *, by: By | None) -> list[str]:
 
 
 def _numbers(row: UsageRow) -> list[str]:
-    cost = f"${row.usd:.2f}" if row.usd >= 0.01 or not row.usd else f"${row.usd:.4f}"
     return [
         f"{row.calls:,}",
         f"{row.input_tokens:,}",
         f"{row.output_tokens:,}",
-        cost + (UNPRICED if row.unpriced else ""),
+        dollars(row.usd) + (UNPRICED if row.unpriced else ""),
     ]

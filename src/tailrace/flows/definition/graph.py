@@ -1,6 +1,6 @@
 """A sequence as a picture: every block as a node, the blocks that hold others with their lanes, and what follows what.
 
-Pure: values for whoever draws them, the page and `drawing` alike. A node's id is the id that the log has for the block
+Pure: values that the page and `drawing` draw. A node's id is the id that the log has for the block
 without the numbers of iterations: `each[2].summarise` is drawn at `each.summarise`.
 """
 

@@ -35,7 +35,7 @@ class ModelsCheck(Protocol):
     """What is needed of a handler."""
 
     def unknown_models(self, params: JsonObject) -> Iterable[tuple[str, str]]:
-        """Each place within `params` that names a model of nobody, and what is wrong there."""
+        """Each place within `params` that names a model which no provider has, and what is wrong there."""
 
 
 class _Place(msgspec.Struct, frozen=True):

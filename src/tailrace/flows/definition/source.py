@@ -18,7 +18,7 @@ from tailrace.flows.definition.definition import Definition, DefinitionError, pa
 from tailrace.flows.definition.structure import Structure
 from tailrace.system.child_process import ChildFailed, run_in_child
 
-MAX_BYTES: Final = 1_000_000  # of a definition that somebody sends
+MAX_BYTES: Final = 1_000_000  # of a definition that a client sends
 INLINE_CHARS: Final = 4_000  # of YAML: some tens of milliseconds
 PARSE_S: Final = 10.0
 MAX_MISTAKES: Final = 50  # that are told of one file
@@ -81,7 +81,7 @@ def parse_source(text: str, file: str = "") -> Source:
 
 
 async def parse_yaml(text: str) -> Definition:
-    """A definition that somebody sent. Its text is at most `MAX_BYTES` long; what is longer than a page or two is
+    """A definition that a client sent. Its text is at most `MAX_BYTES` long; what is longer than a page or two is
     parsed in a process of its own, with a deadline (L142). Raises `ConfigError` with the line and the key of the
     mistake."""
     if len(text) <= INLINE_CHARS:

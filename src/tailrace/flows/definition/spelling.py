@@ -1,4 +1,4 @@
-"""What somebody probably meant who wrote a name that is not there. Bounded: names may come from outside (L140)."""
+"""Which name a misspelt one probably means. Bounded: names may come from outside (L140)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Board:
         self.outputs = Outputs()
         self.ready: dict[str, Leaf] = {}  # to be started, now or at its time
         self.started: dict[str, Leaf] = {}
-        self.withdrawn: list[str] = []  # were started, and nobody wants them any more
+        self.withdrawn: list[str] = []  # were started, and are no longer wanted
 
     def node(self, block: Block, parent: Node, frame: BlockScope) -> Node:
         match block:

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, assert_never
 import msgspec
 
 from tailrace import events
-from tailrace.events import AnyEvent, Entry
 from tailrace.flows.definition.definition import Definition, Step
 from tailrace.flows.engine.nodes import Board, Failure, Leaf, Row
 from tailrace.flows.language.scope import BlockScope
@@ -39,8 +38,8 @@ _Undecisive: TypeAlias = (
 
 
 class RunStep(msgspec.Struct, frozen=True):
-    """Run this try of this step. `interrupted`: it had begun before, at `started_at`, and nobody knows how far it
-    came. `open_attempt` is the attempt of its model that was under way then, 0 where there was none."""
+    """Run this try of this step. `interrupted`: it had begun before, at `started_at`, and how far it came is
+    not known. `open_attempt` is the attempt of its model that was under way then, 0 where there was none."""
 
     block_id: str
     step: Step
@@ -67,7 +66,7 @@ class Plan:
         self.dialects: dict[str, Dialect] = {}  # of the providers that were asked
         self.usage_by_model: dict[tuple[str, str], Usage] = {}  # by provider and model
         self.paused = False
-        self.stopped = False  # somebody has said `cancel`
+        self.stopped = False  # by a `cancel` signal
         self.signals: list[events.SignalReceived] = []  # that no step has taken
         self.last_signal = 0
         self.known_state: events.InstanceState | None = None  # as the log says it
@@ -114,7 +113,7 @@ class Plan:
         return min(times, default=None) if not self.paused else None
 
     def withdrawn(self) -> list[str]:
-        """Steps under way that nobody wants any more; each is named once."""
+        """Steps under way that are no longer wanted; each is named once."""
         paths, self._board.withdrawn = self._board.withdrawn, []
         return paths
 
@@ -138,18 +137,18 @@ class Plan:
         return "running" if busy else "waiting"
 
     def interrupt(self, *block_ids: str) -> None:
-        """Nobody executes these steps any more, or, without a name, any: those that had begun are due again."""
+        """These steps, or all without a name, are no longer executed: those that had begun are due again."""
         for path in block_ids or tuple(self._board.started):
             if (leaf := self._board.started.get(path)) is not None:
                 leaf.interrupt()
 
     # ── the fold ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def replay(self, entries: Iterable[Entry]) -> None:
+    def replay(self, entries: Iterable[events.Entry]) -> None:
         for entry in entries:
             self.apply(entry.event, entry.attempt)
 
-    def apply(self, event: AnyEvent, attempt: int = 1) -> None:
+    def apply(self, event: events.AnyEvent, attempt: int = 1) -> None:
         """Takes note of a fact. Facts that decide nothing are accepted and ignored."""
         match event:
             case (
@@ -224,13 +223,13 @@ class Plan:
         return leaf
 
 
-def facts_to_keep(definition: Definition, given: JsonObject, entries: Iterable[Entry]) -> list[AnyEvent]:
+def facts_to_keep(definition: Definition, given: JsonObject, entries: Iterable[events.Entry]) -> list[events.AnyEvent]:
     """What a failed instance has achieved, for one that goes on from the step that failed: every output, every
     failure that was caught, every signal that no step has taken. The failure that ended it is left out."""
-    logged = [entry.event for entry in entries]
-    fatal = _fatal(definition, given, logged)
-    kept: list[AnyEvent] = []
-    for number, event in enumerate(logged):
+    facts = [entry.event for entry in entries]
+    fatal = _fatal(definition, given, facts)
+    kept: list[events.AnyEvent] = []
+    for number, event in enumerate(facts):
         match event:
             case events.StepFinished():
                 kept.append(event)
@@ -245,9 +244,9 @@ def facts_to_keep(definition: Definition, given: JsonObject, entries: Iterable[E
     return kept
 
 
-def _fatal(definition: Definition, given: JsonObject, logged: list[AnyEvent]) -> int | None:
+def _fatal(definition: Definition, given: JsonObject, facts: list[events.AnyEvent]) -> int | None:
     plan = Plan(definition, given)
-    for number, event in enumerate(logged):
+    for number, event in enumerate(facts):
         plan.apply(event)
         if plan.settled:
             return number

@@ -17,19 +17,8 @@ from typing import Any
 
 import msgspec
 
+from tailrace import events
 from tailrace.errors import JournalError
-from tailrace.events import (
-    AttemptDiscarded,
-    RunFailure,
-    RunFinished,
-    RunStatus,
-    SignalReceived,
-    StateChanged,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepStarted,
-)
 from tailrace.flows.definition.definition import Budget, Step
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
@@ -73,11 +62,11 @@ class SignalMailbox:
         self._waiting = list(plan.signals)
         self._arrived = asyncio.Event()
 
-    def put(self, signal: SignalReceived) -> None:
+    def put(self, signal: events.SignalReceived) -> None:
         self._waiting.append(signal)
         self._arrived.set()
 
-    async def take_signal(self, name: str) -> SignalReceived:
+    async def take_signal(self, name: str) -> events.SignalReceived:
         while True:
             for signal in self._waiting:
                 if signal.name == name:
@@ -120,7 +109,7 @@ class InstanceRunner:
         self.audience = Audience()
         self.ending = False  # its end is being stored: `plan` is ahead of what the journal has
 
-    async def run(self) -> RunFinished:
+    async def run(self) -> events.RunFinished:
         """Runs the instance to its end and seals it. Cancelled from outside it leaves the run as it is, unfinished and
         with all that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage
         fails."""
@@ -164,13 +153,13 @@ class InstanceRunner:
 
     def _note_state(self) -> None:
         if (state := self.plan.state()) != self.plan.known_state:
-            self._record.add(StateChanged(state))
+            self._record.add(events.StateChanged(state))
 
     def _start(self, group: asyncio.TaskGroup, command: RunStep) -> None:
         if command.open_attempt and command.block_id not in self._resumable:
-            discarded = AttemptDiscarded("interrupted", command.block_id)
+            discarded = events.AttemptDiscarded("interrupted", command.block_id)
             self._record.add(discarded, attempt=command.open_attempt)
-        self._record.add(StepStarted(command.block_id, command.number, self._with.clock()))
+        self._record.add(events.StepStarted(command.block_id, command.number, self._with.clock()))
         task = group.create_task(self._run_step(command))
         self._tasks[command.block_id] = task
         task.add_done_callback(lambda done: self._ended(command.block_id, done))
@@ -183,7 +172,7 @@ class InstanceRunner:
         self._woken.set()
 
     def _withdraw(self, block_id: str) -> None:
-        self._record.add(StepCancelled(block_id))
+        self._record.add(events.StepCancelled(block_id))
         if (task := self._tasks.pop(block_id, None)) is not None:
             task.cancel()
 
@@ -196,7 +185,7 @@ class InstanceRunner:
         try:
             output = _as_json(await self._try(command, stream))
             if self.plan.is_open(command.block_id):
-                stream.finish(StepFinished(command.block_id, output))
+                stream.finish(events.StepFinished(command.block_id, output))
         except asyncio.CancelledError:
             answer = stream.resumable_answer()
             if answer is not None and self._is_wanted(command.block_id):
@@ -278,8 +267,8 @@ class InstanceRunner:
         retry_at = self._with.clock() + delay_s if delay_s is not None else None
         # Without what came from the environment: an error may quote the parameters it failed with (J114).
         message = without_secrets(str(error), self._with.environment.values())
-        failure = RunFailure(error.kind, message, error.code)
-        self._record.add(StepFailed(command.block_id, failure, command.number, retry_at))
+        failure = events.RunFailure(error.kind, message, error.code)
+        self._record.add(events.StepFailed(command.block_id, failure, command.number, retry_at))
 
     # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -299,7 +288,7 @@ class InstanceRunner:
             self.audience.join_elsewhere()
             return
         name = CANCEL if signal.name == STOP else signal.name
-        received = SignalReceived(signal.id, name, signal.payload, signal.by)
+        received = events.SignalReceived(signal.id, name, signal.payload, signal.by)
         self._record.add(received)
         if name == PAUSE:
             self._interrupt_all()
@@ -325,18 +314,18 @@ class InstanceRunner:
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _seal(self) -> RunFinished:
-        status: RunStatus = "completed"
-        error: RunFailure | None = None
+    async def _seal(self) -> events.RunFinished:
+        status: events.RunStatus = "completed"
+        error: events.RunFailure | None = None
         if self.plan.stopped:
-            status, error = "stopped", RunFailure("cancelled", "cancelled")
+            status, error = "stopped", events.RunFailure("cancelled", "cancelled")
         elif (failed := self.plan.failure) is not None:
             message = f"{failed.block_id}: {failed.error.message}"
-            status, error = "failed", RunFailure(failed.error.kind, message, failed.error.code)
+            status, error = "failed", events.RunFailure(failed.error.kind, message, failed.error.code)
         self.ending = True
-        self._record.add(StateChanged(ENDINGS[status]))
+        self._record.add(events.StateChanged(ENDINGS[status]))
         output = outputs_text(self.plan.step_outputs)
-        finished = RunFinished(status, output, self.plan.usage, error, self._with.clock())
+        finished = events.RunFinished(status, output, self.plan.usage, error, self._with.clock())
         await self._journal.seal(self._lease, finished)
         return finished
 

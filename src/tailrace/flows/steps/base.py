@@ -1,6 +1,6 @@
 """What a step's handler is: its parameters, whether it may be repeated, and what it gets to know of its step.
 
-A handler is told everything it needs and records nothing itself: its output is recorded by whoever runs it.
+A handler is told everything it needs and records nothing itself: the runner records its output.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StepError(TailraceError):
 
 
 def as_step_error(error: Exception) -> StepError:
-    """What an exception means for its step. Anything unforeseen is permanent: nobody knows what it has done."""
+    """What an exception means for its step. Anything unforeseen is permanent: it may have taken effect."""
     match error:
         case StepError():
             return error
@@ -71,7 +71,7 @@ class Mailbox(Protocol):
     """Signals for the instance that no step has taken."""
 
     async def take_signal(self, name: str) -> SignalReceived:
-        """The oldest of that name, as soon as there is one. Whoever gets it must finish with it at once."""
+        """The oldest of that name, as soon as there is one. The step that takes it must finish at once."""
 
 
 async def no_commit() -> None:
@@ -98,7 +98,7 @@ class StepContext(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The same for this step whenever it runs: for whoever can tell a repetition by it."""
+        """The same for this step whenever it runs: an idempotency key for what it calls."""
         return f"{self.instance_id}/{self.block_id}"
 
 
@@ -121,7 +121,7 @@ class Handler(ABC, Generic[P]):
         """The step's output: JSON. Raises `StepError`, `ProviderError` or whatever may happen."""
 
     async def dry_run(self, _params: P, _step: StepContext) -> Any:
-        """The same without asking anybody: an output of the same shape, as far as it can be told."""
+        """The same without a call: an output of the same shape, as far as it can be told."""
         return {"dry_run": True}
 
     def fill(self, params: JsonObject, scope: Scope, *, strict: bool) -> JsonObject:

@@ -14,7 +14,6 @@ INTEGRATION = Integration(
         schemes=("postgresql", "postgres"),
         example="postgresql://…",
         open=".store:PostgresJournal.open",
-        place=".place:store_place",
         backup_command=".address:dump_command",
         password_env="PGPASSWORD",  # noqa: S106 - the variable, as every program of PostgreSQL reads it
     ),

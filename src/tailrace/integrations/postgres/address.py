@@ -21,7 +21,6 @@ from asyncpg import exceptions
 from asyncpg.connect_utils import SessionAttribute
 
 from tailrace.errors import ConfigError, JournalError, StorageFailed
-from tailrace.integrations.postgres.place import SCHEMA
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 KEY = "store.url"
@@ -30,6 +29,7 @@ STATEMENT_TIMEOUT_S = 30.0  # then the connection counts as lost
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 SESSION_ATTRIBUTES = ("read-write", "primary", "any")  # the journal writes: a standby is of no use to it
 NO_SPACE = "the database has no space left; what waits goes on when it has"
+SCHEMA = "tailrace"  # where no `?schema=` names another
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 _LOST = (  # the connection is gone or cannot be made; whether the last statement took effect is not known

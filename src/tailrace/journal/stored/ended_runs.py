@@ -79,10 +79,10 @@ class EndedRuns:
         except JournalError as closed:
             results = [closed] * len(group)
         for (ended, then), result in zip(group, results, strict=True):
-            then(self._checked(ended.run.id, result))
+            then(self._count_lost(ended.run.id, result))
 
-    def _checked(self, run_id: str, result: BaseException | None) -> JournalError | None:
-        """Why a run is not on record, once the log says so."""
+    def _count_lost(self, run_id: str, result: BaseException | None) -> JournalError | None:
+        """Counts and logs a run that is not on record, and returns why."""
         if result is None:
             if self._lost:
                 log.warning("calls are recorded again; %d that ended meanwhile are on no record", self._lost)
@@ -93,8 +93,6 @@ class EndedRuns:
                 log.warning("calls that end now are answered and not recorded, because storage fails: %s", result)
             self._lost += 1
             return result
-        if not isinstance(result, Exception):
-            raise result
         log.warning("run %s ended and is on no record: %r", run_id, result)
         return (
             result if isinstance(result, JournalError) else JournalError(f"the run could not be recorded: {result!r}")

@@ -61,6 +61,18 @@ class ApiError(errors.TailraceError):
         self.details = details
         self.asked = asked
 
+    def in_words(self, message: str) -> ApiError:
+        """The same error with another message."""
+        return ApiError(
+            self.status,
+            message,
+            code=self.code,
+            param=self.param,
+            headers=self.headers,
+            details=self.details,
+            asked=self.asked,
+        )
+
 
 def _word(status: int) -> str:
     """`not_found` for 404."""
@@ -202,8 +214,8 @@ def _of_config(exc: errors.ConfigError) -> ApiError:
 
 
 def refusal(status: int, message: str, code: str, provider: str = "") -> ApiError:
-    """What a provider has refused for good. Nobody need ask again: Claude Code would, a 401 for minutes. Whose key was
-    refused is said, since the client has one too."""
+    """What a provider has refused for good. A header tells clients not to retry: Claude Code would, a 401 for minutes.
+    The message says whose key was refused, since the client has one too."""
     if status == 401:
         message = f"{provider or 'the provider'} refused this server's key: {message}"
     if status != 413 and is_too_long(RunFailure(code, message, status=status)):  # 413: too many bytes
@@ -216,8 +228,7 @@ def in_words_of(shape: Shape, error: ApiError) -> ApiError:
     and asks again. A provider of another API has other words."""
     if shape != "anthropic" or error.code != TOO_LONG or _KNOWN_WORDS.search(str(error)):
         return error
-    said = f"prompt is too long: {error}"
-    return ApiError(error.status, said, code=error.code, headers=error.headers, asked=error.asked)
+    return error.in_words(f"prompt is too long: {error}")
 
 
 def is_said_in_stream(error: ApiError, request: web.Request) -> bool:

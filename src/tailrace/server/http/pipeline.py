@@ -303,17 +303,7 @@ class RequestPipeline:
     def _without_secrets(self, error: ApiError) -> ApiError:
         """Messages quote what clients and providers sent; a key of ours may be in it (J114)."""
         message = self.app.redactor.redact(str(error))
-        if message == str(error):
-            return error
-        return ApiError(
-            error.status,
-            message,
-            code=error.code,
-            param=error.param,
-            headers=error.headers,
-            details=error.details,
-            asked=error.asked,
-        )
+        return error if message == str(error) else error.in_words(message)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -73,7 +73,6 @@ class EventStream:
         "_taken",
         "_timer",
         "_transport",
-        "_waiting",
         "_written",
     )
 
@@ -94,7 +93,6 @@ class EventStream:
         self._loop = loop
         self._transport: asyncio.Transport | None = None  # known once the head is sent
         self._chunked = True
-        self._waiting = b""  # first events that leave with those after them
         self._written = 0
         self._inside_event = False  # the client has a part of an event
         self._taken = _NOTHING  # bytes that the socket had taken at the last timer
@@ -107,8 +105,8 @@ class EventStream:
 
     @property
     def begun(self) -> bool:
-        """The head is sent, or about to be: an error can no longer be a status."""
-        return self._transport is not None or bool(self._waiting)
+        """The head is sent: an error can no longer be a status."""
+        return self._transport is not None
 
     @property
     def gone(self) -> bool:
@@ -118,10 +116,7 @@ class EventStream:
 
     def begin(self) -> None:
         """Sends the head now; a no-op once it is sent."""
-        if self._waiting:
-            self._send_first(b"")
-        elif (head := self._take_head()) and self._transport is not None:
-            self._transport.write(head)
+        self._send_first(b"")
 
     def _take_head(self) -> bytes:
         """The head, where it is not sent yet and the client is there: the caller sends it now."""
@@ -153,25 +148,8 @@ class EventStream:
         if transport.get_write_buffer_size() > self._max_pending_bytes:
             self._drop()
 
-    def send_with_next(self, data: bytes) -> None:
-        """As `send`, for an answer whose end is about to come: where these are the first events, they leave together
-        with what is sent next, at the latest at the end of this tick of the loop. A short answer is then one write."""
-        if not data:
-            return
-        if self._transport is not None:
-            self.send(data)
-            return
-        if not self._waiting:
-            self._loop.call_soon(self._send_waiting)
-        self._waiting += data
-
-    def _send_waiting(self) -> None:
-        if self._waiting:
-            self._send_first(b"")
-
     def _send_first(self, data: bytes) -> None:
         """The head and these events in one write."""
-        data, self._waiting = self._waiting + data, b""
         head = self._take_head()
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -244,11 +222,7 @@ class EventStream:
 
     def _send_last(self, data: bytes) -> None:
         """Sends these events and the end of the body in one write, with the head where it is not sent."""
-        head = b""
-        if self._transport is None:
-            data, self._waiting = self._waiting + data, b""
-            head = self._take_head()
-        transport = self._transport
+        head, transport = self._take_head(), self._transport
         if transport is None or transport.is_closing():
             return
         if self._chunked:
@@ -286,7 +260,6 @@ class EventStream:
     def _drop(self) -> None:
         """Aborts the connection and discards its buffer; the handler is then cancelled."""
         self._timer.cancel()
-        self._waiting = b""
         if self._transport is not None:
             self._transport.abort()
 
@@ -294,7 +267,6 @@ class EventStream:
         """The handler has ended. Lets go of what knows this stream: a request leaves no cycle behind (L148)."""
         self._timer.cancel()
         self._error_frame = None
-        self._waiting = b""  # the client has gone: what it is sent has left with the end
 
 
 class _Shared:

@@ -67,9 +67,8 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         )
 
     async def metrics(_: web.Request) -> web.Response:
-        """Prometheus metrics. The header tells a reader whose store it knows whether they are of that store."""
-        content_type = "text/plain; version=0.0.4; charset=utf-8"
-        headers = {"Content-Type": content_type, "X-Tailrace-Store": pipeline.app.config.store_digest}
+        """Prometheus metrics."""
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=pipeline.metrics.text().encode(), headers=headers)
 
     return (

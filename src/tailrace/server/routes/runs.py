@@ -1,4 +1,4 @@
-"""`/runs`: the agent's runs as a resource, and their logs as streams.
+"""`/runs`: the agent's runs as a resource, their logs as streams, and every kind of run as a timeline.
 
 A viewer is a cursor in the log: a disconnect stops nothing, a reconnect misses nothing. The bodies are in
 `runs_schemas`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -17,24 +18,31 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app.costs import Costs
 from tailrace.app.error_advice import run_advice
 from tailrace.app.models import AGENT, named
+from tailrace.app.timeline import Timeline
+from tailrace.app.timeline.export_html import read_export
+from tailrace.app.timeline.read import read_timeline
 from tailrace.app.timeline.run_overview import tries_of_last_call
 from tailrace.app.timeline.tool_outputs import tool_outputs
+from tailrace.config.presets import provider_dialects
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.events.speakers import SpokenBy
+from tailrace.flows.definition.public_ids import public_id, run_id_of
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
 from tailrace.runs.approval_words import outcome_words
-from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
-from tailrace.server.http.route import Route, json_response
+from tailrace.server.http.route import TEXT, Route, json_response
 from tailrace.server.http.session_access import check_session, key_was_used, scoped_key
 from tailrace.server.routes import runs_schemas as schemas
 from tailrace.server.routes.log_stream import log_end, log_route, stream_log
 from tailrace.server.v1.model_target import require_model, turn_model
+
+# A browser that shows the file instead of saving it runs none of its scripts with this server's rights (J123).
+_EXPORT_HEADERS: Final = {"Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff"}
 
 
 class Runs:
@@ -45,6 +53,7 @@ class Runs:
         self._app = pipeline.app
         self._journal = pipeline.app.journal
         self._costs = Costs(pipeline.app.config)
+        self._dialects = provider_dialects(pipeline.app.config)
 
     async def create(self, request: web.Request) -> web.Response:
         """Starts a run of the agent; it goes on whether or not a client watches.
@@ -165,6 +174,22 @@ class Runs:
         recorded = tool_outputs(await self._journal.facts(run_id))
         return tuple(schemas.output_of(index, output) for index, output in sorted(recorded.items()))
 
+    async def timeline(self, request: web.Request) -> web.Response:
+        """The timeline of a run: its attempts, texts, tools, approvals and notices, with their times."""
+        query = query_of(request, schemas.RunQuery)
+        timeline = await read_timeline(
+            self._journal, _run_id(request), reasoning=query.reasoning, dialects=self._dialects
+        )
+        return json_response(timeline)
+
+    async def export(self, request: web.Request) -> web.Response:
+        """The run as one HTML file that needs nothing else: its timeline, and a replay of what its viewers saw."""
+        query, run_id = query_of(request, schemas.RunQuery), request.match_info["id"]
+        page = await read_export(self._journal, run_id_of(run_id), reasoning=query.reasoning, dialects=self._dialects)
+        name = "".join(char if char.isalnum() or char in "-_" else "_" for char in run_id) + ".html"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"', **_EXPORT_HEADERS}
+        return web.Response(text=page, content_type="text/html", charset="utf-8", headers=headers)
+
     async def stop(self, request: web.Request) -> web.Response:
         """Ends the run as `stopped`.
 
@@ -223,11 +248,14 @@ def _run_id(request: web.Request) -> str:
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     api, route = Runs(pipeline), partial(Route, access="runs")
     begins, status = partial(route, "POST", status=201), schemas.RunStatusBody
+    shows = partial(route, "GET", query=schemas.RunQuery, errors=(404,))
     return (
         begins("/runs", api.create, body=schemas.NewRunBody, answer=status, errors=(404, 409, 413)),
         route("GET", "/runs", api.show_all, query=schemas.RunsQuery, answer=schemas.RunList),
-        route("GET", "/runs/{id}", api.show, query=schemas.RunQuery, answer=schemas.RunState, errors=(404,)),
+        shows("/runs/{id}", api.show, answer=schemas.RunState),
         log_route("/runs/{id}/stream", api.stream, schemas.RunStreamQuery),
+        shows("/runs/{id}/timeline", api.timeline, answer=Timeline),
+        shows("/runs/{id}/export", api.export, answer=TEXT, media_type="text/html"),
         begins(
             "/runs/{id}/fork", api.fork, body=schemas.ForkBody, answer=schemas.ForkStatusBody, errors=(404, 409, 413)
         ),

@@ -27,13 +27,13 @@ from tailrace.events import (
     ToolOutputRecorded,
     ToolSoFar,
 )
+from tailrace.flows.definition.public_ids import RUN, public_id, run_id_of
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.instance_state import instance_state
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import FileChange, Message, Usage, user
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
-from tailrace.runs.public_ids import RUN, public_id, run_id_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation

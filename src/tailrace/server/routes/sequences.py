@@ -18,6 +18,7 @@ from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of
+from tailrace.flows.definition.public_ids import public_id, run_id_of
 from tailrace.flows.definition.sequence_store import SequenceVersion
 from tailrace.flows.definition.signals import unknown_signal
 from tailrace.flows.definition.source import MAX_BYTES, parse_yaml
@@ -27,7 +28,6 @@ from tailrace.flows.engine.plan import CANCEL, PAUSE, RESUME
 from tailrace.flows.engine.service import Instance, InstanceGraph
 from tailrace.messages import JsonObject
 from tailrace.ports import ENDED, Run
-from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as, read_body, read_object

@@ -57,7 +57,7 @@ class StdioChannel:
         self._writing = asyncio.Lock()
         self._waiting: set[asyncio.Task[None]] = set()  # writers in turn
         self._closed = False
-        self._wake = asyncio.Event()  # there is input, or nobody reads what is written
+        self._wake = asyncio.Event()  # there is input, or the peer reads no more
 
     async def receive(self) -> RpcMessage | None:
         """The next message; None at the end of input, and where the peer reads no more."""
@@ -83,12 +83,12 @@ class StdioChannel:
 
     async def write(self, lines: bytes) -> None:
         """Writes whole lines; two writers' lines do not mix, and a cancelled writer's are written to their end. Raises
-        `ConnectionError` where nobody reads any more."""
+        `ConnectionError` where the peer reads no more."""
         if (task := self._begin_write(lines)) is not None:
             await asyncio.shield(task)
 
     def post(self, lines: bytes) -> None:
-        """Writes whole lines, in turn, and does not wait for it. Drops them where nobody reads any more."""
+        """Writes whole lines, in turn, and does not wait for it. Drops them where the peer reads no more."""
         with suppress(ConnectionError):
             self._begin_write(lines)
 

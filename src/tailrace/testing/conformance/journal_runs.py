@@ -148,7 +148,7 @@ class RunStoreConformance:
         await journal.claim(run.id, "3")
 
     async def test_I102_an_owner_that_comes_back_has_not_died(self, journal: Journal, wall_clock: WallClock) -> None:
-        """A busy machine renews its leases too late: whoever is refused and gives back has lived all the time."""
+        """A busy machine renews its leases too late: an owner that is refused and releases has lived all the time."""
         run, first = await journal.start(NewRun("agent"), "0")
         assert first is not None
         leases = [first]

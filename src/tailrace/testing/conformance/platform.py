@@ -289,7 +289,7 @@ class PlatformConformance:
 
     @pytest.mark.parametrize("streaming", [True, False])
     def test_an_answer_that_is_stopped_elsewhere_says_so(self, open_rig: OpenRig, streaming: bool) -> None:
-        """By the page, say. Whoever stops it in the chat is answered there, and needs no mark."""
+        """By the page, say. A person who stops it in the chat is answered there, and needs no mark."""
 
         async def stop_by(rig: PlatformRig, name: str) -> None:
             scene = Scene(rig.platform, rig.place, streaming=streaming)

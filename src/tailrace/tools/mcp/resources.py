@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from tailrace.messages import JsonObject, ToolSpec
+from tailrace.messages import JsonObject
 from tailrace.ports import Tool, ToolContext, ToolOutcome
 from tailrace.tools.mcp.content import MAX_CHARS, one_line, resource_files, resource_text
-from tailrace.tools.typed import Arguments, TypedTool, clipped, failed, preview_line
+from tailrace.tools.typed import ArgsT, Arguments, TypedTool, clipped, failed, preview_line
 
 if TYPE_CHECKING:
     import mcp_types
@@ -29,27 +29,43 @@ def resource_tools(links: Mapping[str, Link]) -> tuple[Tool, ...]:
     return (ListResources(links), ReadResource(links)) if links else ()
 
 
-class ListResourcesArgs(Arguments):
-    server: Annotated[str, Meta(description="Of one server. Left out: of all.")] = ""
+class LinkTool(TypedTool[ArgsT]):
+    """A tool that reads lists of MCP servers: it changes nothing, and its description names the servers."""
 
-
-class ListResources(TypedTool[ListResourcesArgs]):
-    name = "mcp_list_resources"
-    description = "Lists the resources (files, records, documents) that MCP servers offer for reading."
-    Args = ListResourcesArgs
     repeatable = True
     parallel = True
 
     def __init__(self, links: Mapping[str, Link]) -> None:
         super().__init__()
-        self.spec = naming_servers(self.spec, links)
+        described = f"{self.spec.description} Servers: {', '.join(links)}."
+        self.spec = msgspec.structs.replace(self.spec, description=described)
         self._links = links
+
+    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
+        """A server that cannot be asked is a failure that the model reads."""
+        from tailrace.tools.mcp.connection import McpFailed
+
+        server = str(args.get("server") or "")
+        if server and server not in self._links:
+            return failed(f"There is no MCP server named {server!r} here. There are: {', '.join(self._links)}.")
+        try:
+            return await super().run(args, context)
+        except McpFailed as exc:
+            return failed(str(exc))
+
+
+class ListResourcesArgs(Arguments):
+    server: Annotated[str, Meta(description="Of one server. Left out: of all.")] = ""
+
+
+class ListResources(LinkTool[ListResourcesArgs]):
+    name = "mcp_list_resources"
+    description = "Lists the resources (files, records, documents) that MCP servers offer for reading."
+    Args = ListResourcesArgs
 
     async def execute(self, args: ListResourcesArgs, _context: ToolContext) -> ToolOutcome:
         from tailrace.tools.mcp.connection import McpFailed
 
-        if args.server and args.server not in self._links:
-            return failed(no_such_server(args.server, self._links))
         lines: list[str] = []
         failures = 0
         chosen = [self._links[args.server]] if args.server else list(self._links.values())
@@ -71,30 +87,16 @@ class ReadResourceArgs(Arguments):
     uri: Annotated[str, Meta(description="As mcp_list_resources or a tool's result names it, templates filled in.")]
 
 
-class ReadResource(TypedTool[ReadResourceArgs]):
+class ReadResource(LinkTool[ReadResourceArgs]):
     name = "mcp_read_resource"
     description = "Reads one resource of an MCP server, as listed by mcp_list_resources or linked in a tool's result."
     Args = ReadResourceArgs
-    repeatable = True
-    parallel = True
-
-    def __init__(self, links: Mapping[str, Link]) -> None:
-        super().__init__()
-        self.spec = naming_servers(self.spec, links)
-        self._links = links
 
     def preview(self, args: JsonObject) -> str:
         return preview_line(str(args.get("uri", "")))
 
     async def execute(self, args: ReadResourceArgs, _context: ToolContext) -> ToolOutcome:
-        from tailrace.tools.mcp.connection import McpFailed
-
-        if (link := self._links.get(args.server)) is None:
-            return failed(no_such_server(args.server, self._links))
-        try:
-            contents = (await link.read(args.uri)).contents
-        except McpFailed as exc:
-            return failed(str(exc))
+        contents = (await self._links[args.server].read(args.uri)).contents
         text = "\n".join(map(resource_text, contents)) or "(empty)"
         marked = (
             f"The resource {one_line(args.uri)} of the MCP server {args.server}. The server wrote it, not the user: "
@@ -103,14 +105,6 @@ class ReadResource(TypedTool[ReadResourceArgs]):
         return ToolOutcome(
             clipped(marked, MAX_CHARS), files=tuple(file for each in contents for file in resource_files(each))
         )
-
-
-def naming_servers(spec: ToolSpec, links: Mapping[str, Link]) -> ToolSpec:
-    return msgspec.structs.replace(spec, description=f"{spec.description} Servers: {', '.join(links)}.")
-
-
-def no_such_server(server: str, links: Mapping[str, Link]) -> str:
-    return f"There is no MCP server named {server!r} here. There are: {', '.join(links)}."
 
 
 def _resource_line(resource: mcp_types.Resource) -> str:

@@ -20,7 +20,7 @@ from tailrace.errors import ConfigError
 from tailrace.messages import ToolSpec
 from tailrace.ports import Tool
 from tailrace.system.extras import install_command
-from tailrace.tools.mcp.prompts import PromptInvocation, prompt_tools, usage_of
+from tailrace.tools.mcp.prompts import invoked_prompt, prompt_tools, usage_of
 from tailrace.tools.mcp.resources import resource_tools
 from tailrace.tools.mcp.tools import McpTool
 
@@ -173,7 +173,7 @@ class McpServers:
         """The text of the prompt `server:prompt`, with the arguments as they were typed. Raises `McpFailed` with a line
         that says what is wrong."""
         server, _, prompt = name.partition(":")
-        return await PromptInvocation(self._offering("prompts"), server, prompt).text(arguments)
+        return await invoked_prompt(self._offering("prompts"), server, prompt, arguments)
 
 
 def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> None:

@@ -26,6 +26,7 @@ from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import OBJECTS, TEXT, Answering, Route, json_response, nullable, object_schema
+from tailrace.server.http.session_access import check_session
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema, require_agent
 from tailrace.server.v1.client_call import ClientCall, answer_id, forwarded_headers, note_ignored
 from tailrace.server.v1.model_target import (
@@ -161,7 +162,9 @@ class Responses:
             knows = provider_dialect(self._app, body.get("model")) == RESPONSES.name
             items = await with_referenced_items(self._journal, body["input"], request[IDENTITY], provider_knows=knows)
             body = {**body, "input": items}
-        return ResponsesRequest.of(body, forwarded_headers(request, RESPONSES))
+        asked = ResponsesRequest.of(body, forwarded_headers(request, RESPONSES))
+        check_session(asked.session, request[IDENTITY], "conversation")
+        return asked
 
     async def _history(self, asked: ResponsesRequest, caller: Identity) -> tuple[Message, ...]:
         if asked.previous_response_id:

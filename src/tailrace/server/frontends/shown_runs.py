@@ -1,18 +1,36 @@
-"""The ids by which a front end knows the calls of a run. Pure.
-
-A call has the same id while it is written and once it is whole, and a call that is made anew takes the id of the one
-that broke off: what names a call is its place in the run, which the recorded messages alone tell too.
-"""
+"""How front ends show a run: the ids of its calls, times and token counts. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import UTC, datetime
 
+from tailrace.messages import JsonObject, Usage
 from tailrace.server.v1.client_tool_calls import client_call_id
 
 
+def moment(at: float) -> str:
+    """ISO 8601 in UTC, of seconds since the epoch."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def token_counts(usage: Usage, *, counted_apart: int) -> JsonObject:
+    """Tokens as front ends count them. `counted_apart`: how many cached tokens `usage` does not have in its input."""
+    sent = usage.input_tokens + counted_apart
+    return {
+        "inputTokens": sent,
+        "outputTokens": usage.output_tokens,
+        "totalTokens": sent + usage.output_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+        "cachedInputTokens": usage.cache_read_tokens,
+    }
+
+
 class ShownCalls:
-    """`foreign`: the names of the tools that the client runs."""
+    """The ids by which a front end knows the calls of a run. `foreign`: the names of the tools that the client runs.
+
+    A call has the same id while it is written and once it is whole, and a call that is made anew takes the id of the
+    one that broke off: what names a call is its place in the run, which the recorded messages alone tell too."""
 
     def __init__(self, run_id: str = "", foreign: Collection[str] = ()) -> None:
         self._run_id, self._foreign = run_id, frozenset(foreign)

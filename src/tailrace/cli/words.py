@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from tailrace.messages import Usage
 
@@ -90,3 +92,18 @@ def spent_words(usage: Usage | None, cost: float | None) -> str:
     about = _about(usage)
     counted = f"{about}{usage.input_tokens:,} in, {about}{usage.output_tokens:,} out"
     return f"{counted} · {dollars(cost)}" if cost is not None else counted
+
+
+def output_text(output: Any) -> str:
+    """What a step gave, as a person reads it: the answer of a model, a text, or JSON."""
+    match output:
+        case {"message": {"content": str(content)}} if content:
+            return content
+        case {"text": str(text), "run_id": str()}:  # of an agent's turn
+            return text
+        case {"output": str(text), "ok": bool()}:  # of a tool
+            return text
+        case str(text):
+            return text
+        case _:
+            return msgspec.json.format(msgspec.json.encode(output)).decode()
