@@ -37,12 +37,7 @@ class MemoryJournal(MemoryState, ViewedJournal):
     """`clock` is the wall clock, in seconds since the epoch. `ended_runs` records a run in storage before a viewer sees
     its end. Then it is forgotten here: storage answers, and viewers keep their tail."""
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float] = time.time,
-        ended_runs: EndedRuns | None = None,
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time, ended_runs: EndedRuns | None = None) -> None:
         super().__init__()
         self._clock = clock
         self._ended_runs = ended_runs

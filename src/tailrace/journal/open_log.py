@@ -65,7 +65,8 @@ class OpenLog:
             raise self.refusal
         output, spent = self.fold.output, self.fold.spent
         if output != finished.output:
-            at = _first_difference(finished.output, output)
+            pairs = enumerate(zip(finished.output, output, strict=False))
+            at = next((at for at, (a, b) in pairs if a != b), min(len(finished.output), len(output)))
             raise OutputMismatch(
                 f"run {self.run_id} cannot be sealed: its output ({len(finished.output)} characters) is not what its "
                 f"log shows ({len(output)} characters); they differ from character {at} on"
@@ -83,8 +84,3 @@ class OpenLog:
         entries, self.pending = self.pending, []
         self.queued = False
         return entries
-
-
-def _first_difference(one: str, other: str) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

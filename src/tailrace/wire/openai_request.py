@@ -48,7 +48,9 @@ def function_tools(tools: list[JsonObject], unmapped: UnmappedFields, *, nested:
 def tool_choice(choice: str | JsonObject | None, unmapped: UnmappedFields, *, nested: bool) -> ToolChoice:
     """A choice of a tool that only the client's dialect has changes the meaning. Raises `InvalidRequest`."""
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        return _mode(_allowed(choice, nested=nested))
+        choice = _allowed(choice, nested=nested).get("mode")
+        if choice not in ("auto", "required"):
+            raise InvalidRequest("expected auto or required", "tool_choice.mode")
     match choice:
         case None | "auto" | "none" | "required":
             return choice
@@ -80,16 +82,6 @@ def _allowed(choice: JsonObject, *, nested: bool) -> JsonObject:
     if not isinstance(allowed, dict):
         raise InvalidRequest("expected an object with a mode and tools", "tool_choice.allowed_tools")
     return allowed
-
-
-def _mode(allowed: JsonObject) -> ToolChoice:
-    match allowed.get("mode"):
-        case "auto":
-            return "auto"
-        case "required":
-            return "required"
-        case _:
-            raise InvalidRequest("expected auto or required", "tool_choice.mode")
 
 
 def service_tier(tier: object) -> str | None:

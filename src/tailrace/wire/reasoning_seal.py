@@ -36,15 +36,10 @@ class _Sealed(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Sealed).decode
 
 
-def seal(provider: str, field: str) -> str:
-    """`field`: empty for reasoning that no field takes back."""
-    data = msgspec.json.encode(_Sealed(provider, field))
-    return _PREFIX + base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def seal_item(provider: str, item: JsonObject) -> str:
-    """A thinking block or a reasoning item, with its own signature."""
-    data = msgspec.json.encode(_Sealed(provider, item=item))
+def seal(provider: str, field: str = "", item: JsonObject | None = None) -> str:
+    """`field`: empty for reasoning that no field takes back. `item`: a thinking block or a reasoning item, with its own
+    signature."""
+    data = msgspec.json.encode(_Sealed(provider, field, item))
     return _PREFIX + base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
@@ -52,11 +47,11 @@ def sealed_native(delta: NativeDelta, text: str, provider: str) -> str | None:
     """The seal of the reasoning that another dialect's delta signs; None for another delta. `text`: its thoughts."""
     match delta.item:
         case {"delta": {"type": "signature_delta", "signature": str(signature)}}:
-            return seal_item(provider, {"type": "thinking", "thinking": text, "signature": signature})
+            return seal(provider, item={"type": "thinking", "thinking": text, "signature": signature})
         case {"start": {"type": "redacted_thinking", "data": str(data)}}:
-            return seal_item(provider, {"type": "redacted_thinking", "data": data})
+            return seal(provider, item={"type": "redacted_thinking", "data": data})
         case {"reasoning": dict(item)}:
-            return seal_item(provider, item)
+            return seal(provider, item=item)
         case _:
             return None
 
@@ -110,9 +105,8 @@ def signed_item(part: Reasoning) -> JsonObject | None:
 
 
 def seal_of(part: Reasoning) -> str:
-    if (item := signed_item(part)) is not None:
-        return seal_item(part.maker.partition("/")[0], item)
-    return seal(part.maker.partition("/")[0], field_of(part))
+    item = signed_item(part)
+    return seal(part.maker.partition("/")[0], field_of(part) if item is None else "", item)
 
 
 def provider_of(message: Message) -> str:

@@ -12,8 +12,8 @@ from server.v1.replaying_provider import contradicts_itself, rebuilt, replaying
 from tailrace.messages import Dialect, JsonObject
 from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
 from tailrace.wire.dialects import DIALECTS as WIRES
-from tailrace.wire.relay import AnswerHeader
 from tailrace.wire.responses.response_fields import echoed_fields
+from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.sse import SseDecoder
 from wire.recordings import load, needs_recordings
 

@@ -12,7 +12,7 @@ from server.v1.replaying_provider import rebuilt
 from server.v1.test_between_dialects import MESSAGES, QUESTION, RESPONSES
 from tailrace.messages import JsonObject, NativeDelta, Reasoning
 from tailrace.testing.provider import call, reply, think
-from tailrace.wire.reasoning_seal import is_sealed, seal_item, sealed_native, unsealed
+from tailrace.wire.reasoning_seal import is_sealed, seal, sealed_native, unsealed
 
 LOOK = call("look", {"at": "it"})
 DONE = (reply("A river."), reply("A river."))
@@ -86,7 +86,7 @@ async def test_K131_encrypted_reasoning_returns_to_openai_through_a_messages_cli
 async def test_K131_a_seal_reaches_no_provider_that_counts(tmp_path: Path) -> None:
     """Neither in the client's own body nor as the item of a provider of the same dialect that did not make it."""
     encrypted: JsonObject = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"}
-    thought: JsonObject = {"type": "thinking", "thinking": "Hm.", "signature": seal_item("another", encrypted)}
+    thought: JsonObject = {"type": "thinking", "thinking": "Hm.", "signature": seal("another", item=encrypted)}
     said = {"role": "assistant", "content": [thought, {"type": "text", "text": "A river."}]}
     async with dialect_server(tmp_path) as server:
         for model in ("up-anthropic/claude", "up-responses/m"):
@@ -129,4 +129,4 @@ def test_K131_hidden_thinking_is_sealed_too() -> None:
 )
 def test_K131_a_seal_holds_nothing_but_reasoning(item: JsonObject) -> None:
     """Clients may write what they like: any other item is plain text."""
-    assert unsealed("Hm.", seal_item("up", item)) == Reasoning("Hm.")
+    assert unsealed("Hm.", seal("up", item=item)) == Reasoning("Hm.")

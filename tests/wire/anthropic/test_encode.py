@@ -33,7 +33,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.completion import completion_from_body
 from tailrace.wire.anthropic.encode import StreamEncoder, encode_body
-from tailrace.wire.error_bodies import anthropic_error_body
+from tailrace.wire.failure import anthropic_error_body
 from tailrace.wire.reasoning_seal import seal
 from tailrace.wire.sse import SseDecoder
 from wire.anthropic.anthropic_events import decode

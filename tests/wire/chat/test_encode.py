@@ -29,10 +29,9 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.chat.completion import completion_from_body
+from tailrace.wire.chat.completion import completion_from_body, usage_body
 from tailrace.wire.chat.encode import StreamEncoder
 from tailrace.wire.chat.encode_body import encode_body
-from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.dialects import CHAT
 from tailrace.wire.sse import SseDecoder
 from wire.chat.chat_streams import DONE, Said, chunk, decoded

@@ -13,8 +13,7 @@ from tailrace.integrations.postgres.address import Connection
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
 from tailrace.journal.stored import rows as stored
-from tailrace.journal.stored.counter_names import end_of
-from tailrace.journal.stored.rows import Row
+from tailrace.journal.stored.rows import Row, end_of
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
 
 MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row

@@ -17,9 +17,8 @@ from tailrace.integrations.postgres.address import Connection
 from tailrace.integrations.postgres.queries import is_text, known_id, run_of, run_with_key
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.stored import rows as stored
-from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.ended_runs import EndedRun
-from tailrace.journal.stored.rows import TimedRow
+from tailrace.journal.stored.rows import TimedRow, end_of
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 PROGRESS_ROWS = 64  # read at a time when progress is looked for, newest first

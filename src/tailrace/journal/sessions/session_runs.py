@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -67,7 +68,8 @@ def session_of(name: str, runs: Iterable[Run]) -> SessionRuns:
 
 def joined(one: SessionRuns, other: SessionRuns) -> SessionRuns:
     """The same session in two journals."""
-    first, newest = min((one.first, other.first), key=_id), max((one.newest, other.newest), key=_id)
+    by_id = attrgetter("id")
+    first, newest = min((one.first, other.first), key=by_id), max((one.newest, other.newest), key=by_id)
     totals = SessionTotals()
     for spent in (one.spent, other.spent):
         totals.add_spent(spent)
@@ -78,7 +80,3 @@ def joined(one: SessionRuns, other: SessionRuns) -> SessionRuns:
         under_way=tuple(sorted((*one.under_way, *other.under_way))),
         usage=one.usage + other.usage,
     )
-
-
-def _id(run: Run) -> str:
-    return run.id

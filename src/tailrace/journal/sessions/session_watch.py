@@ -29,9 +29,7 @@ class SessionWatch:
     """Costs nothing while no task waits."""
 
     def __init__(self) -> None:
-        self._watched: WeakValueDictionary[str, WatchedSession] = (
-            WeakValueDictionary()
-        )  # kept alive by the waiting tasks
+        self._watched: WeakValueDictionary[str, WatchedSession] = WeakValueDictionary()  # its tasks keep each alive
 
     @property
     def names(self) -> list[str]:

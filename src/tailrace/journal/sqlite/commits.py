@@ -374,6 +374,6 @@ class _Writer(threading.Thread):
         self._file.connection.close()
 
     def commit(self, group: _Group) -> None:
-        """Writes one group and has it settled, whatever became of it."""
+        """Writes one group and settles it, also where the write failed."""
         self._file.write(group, wait=True)
         self._settle(group)

@@ -15,7 +15,6 @@ from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
 from tailrace.journal.sqlite.places import NEWER_SEQS, newest_placed_seq, newest_seq, placed_row, rows_of_run
 from tailrace.journal.stored import rows as stored_rows
-from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.rows import Row, decoded_payload, decoded_seqs, entries_after, no_such_run, repeats_outputs
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
 
@@ -279,6 +278,7 @@ def values_in(connection: sqlite3.Connection, namespace: str) -> dict[str, bytes
 
 def counters(connection: sqlite3.Connection, prefix: str, first: str = "") -> dict[str, float]:
     found = connection.execute(
-        "SELECT name, value FROM counters WHERE name >= ? AND name < ?", (max(prefix, first), end_of(prefix))
+        "SELECT name, value FROM counters WHERE name >= ? AND name < ?",
+        (max(prefix, first), stored_rows.end_of(prefix)),
     )
     return dict(found.fetchall())

@@ -19,7 +19,6 @@ from tailrace.journal.sqlite.commits import insert_rows
 from tailrace.journal.sqlite.places import delete_rows, newest_seq, rows_of_run
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
 from tailrace.journal.stored import rows as stored_rows
-from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.journal.stored.rows import TimedRow, encode, no_such_run, rows_as_stored, shows_progress, without_outputs
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
@@ -187,20 +186,16 @@ def unpark(connection: sqlite3.Connection, run_id: str) -> Run:
 def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, output_seqs: list[int] | None, now: float) -> None:
     """After its last entry, in the same transaction."""
     head = _held(connection, lease)
-    _end(connection, head.num, entry, output_seqs, now)
-    connection.execute("DELETE FROM signals WHERE run = ?", (head.num,))
-
-
-def _end(connection: sqlite3.Connection, num: int, last: Entry, output_seqs: list[int] | None, now: float) -> None:
-    finished = (last if output_seqs is None else without_outputs(last)).event
+    finished = (entry if output_seqs is None else without_outputs(entry)).event
     if not isinstance(finished, RunFinished):
-        raise TypeError(last)
+        raise TypeError(entry)
     seqs = None if output_seqs is None else msgspec.json.encode(output_seqs)
     connection.execute(
         "UPDATE heads SET state = ?, owner = '', pipe = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
         " output_seqs = ? WHERE num = ?",
-        (finished.status, last.seq, now, encode(finished), seqs, num),
+        (finished.status, entry.seq, now, encode(finished), seqs, head.num),
     )
+    connection.execute("DELETE FROM signals WHERE run = ?", (head.num,))
 
 
 def _held(connection: sqlite3.Connection, lease: Lease) -> Head:
@@ -298,4 +293,6 @@ def add_to_counters(connection: sqlite3.Connection, amounts: Mapping[str, float]
 
 
 def remove_counters(connection: sqlite3.Connection, prefix: str, before: str) -> None:
-    connection.execute("DELETE FROM counters WHERE name >= ? AND name < ?", (prefix, min(before, end_of(prefix))))
+    connection.execute(
+        "DELETE FROM counters WHERE name >= ? AND name < ?", (prefix, min(before, stored_rows.end_of(prefix)))
+    )

@@ -97,11 +97,7 @@ class SqliteJournal(StoredJournal):
 
     @classmethod
     async def open(
-        cls,
-        path: Path,
-        *,
-        clock: Callable[[], float] = time.time,
-        on_lag: OnLag | None = None,
+        cls, path: Path, *, clock: Callable[[], float] = time.time, on_lag: OnLag | None = None
     ) -> SqliteJournal:
         """Raises `CorruptLog` for a damaged file and `JournalError` for one that cannot be used."""
         pipe, connection = await asyncio.to_thread(_open_file, path)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +23,6 @@ from tailrace.journal.live_tail import Tail, ViewedJournal
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.ended_runs import EndedRun, Recorded
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
-from tailrace.journal.stored.late_releases import LateReleases
 from tailrace.journal.stored.page_cache import PageCache
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.shielded_writes import ShieldedWrites
@@ -34,6 +34,7 @@ REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
 VALUES_INTERVAL_S = 0.05  # between two reads of awaited values and sessions, while another process writes much
 RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
 RETRY_MAX_S = 5.0
+MAX_LATE_RELEASES = 4096  # of more than these the oldest expire instead
 
 
 class _Released(StaleEpoch):
@@ -135,7 +136,7 @@ class StoredJournal(Database, ViewedJournal):
         self._value_changed = ValueWaiters(VALUES_INTERVAL_S)
         self._sessions = SessionWatch()
         self._shielded_writes = ShieldedWrites()
-        self._late_releases = LateReleases()
+        self._late_releases: deque[Lease] = deque(maxlen=MAX_LATE_RELEASES)  # that failed because storage was away
         self._signals_announced = 0  # wake-ups for a signal to any run, or for a possible one
         self._closed = False
 
@@ -238,12 +239,17 @@ class StoredJournal(Database, ViewedJournal):
         try:
             await self._release_run(lease, fsync=fsync)
         except StorageFailed:
-            self._late_releases.add(lease)
+            self._late_releases.append(lease)
             raise
 
     async def _retry_releases(self) -> None:
-        """Releases what could not be released while storage was away."""
-        await self._late_releases.retry(partial(self._release_stored, fsync=False))
+        """Releases what could not be released while storage was away; what fails again is kept for the next try. A
+        late release still shows that its owner lives."""
+        leases = list(self._late_releases)
+        self._late_releases.clear()
+        for lease in leases:
+            with contextlib.suppress(JournalError):
+                await self._release_stored(lease, fsync=False)
 
     async def _release_unless_none(self, lease: Lease | None) -> None:
         if lease is not None:

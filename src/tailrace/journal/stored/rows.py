@@ -89,6 +89,12 @@ def no_such_run(run_id: str) -> RunNotFound:
     return RunNotFound(f"there is no run {run_id}")
 
 
+def end_of(prefix: str) -> str:
+    """The least name of a counter that is greater than every one that begins so, in the order of UTF-8 bytes, which
+    every database has. The last character of a prefix is ASCII."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -25,8 +25,7 @@ from tailrace.ports import AnswerStream
 from tailrace.wire.dialect import WireDialect, stop_sequence_delta
 from tailrace.wire.responses.response_fields import usage_body
 from tailrace.wire.token_estimate import input_tokens, message_tokens
-from tailrace.wire.translation.stop_cut import cut_at_stop, without_last
-from tailrace.wire.translation.stop_strings import StopMatcher, StopStrings
+from tailrace.wire.translation.stop_strings import StopMatcher, StopStrings, cut_at_stop, without_last
 
 STOPPED = "stop_sequence"  # the finish reason, as Anthropic's API names it
 

@@ -20,8 +20,7 @@ from tailrace.events import RunFailure, RunFinished
 from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.runs.failures import is_too_long
 from tailrace.wire.client_request import InvalidRequest, UnsupportedParameter
-from tailrace.wire.error_bodies import TOO_LONG, anthropic_error_body, openai_error_body
-from tailrace.wire.failure import failure
+from tailrace.wire.failure import TOO_LONG, anthropic_error_body, failure, openai_error_body
 from tailrace.wire.sse import encode_event
 
 Shape = Literal["openai", "anthropic", "plain", "text"]

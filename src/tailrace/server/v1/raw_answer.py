@@ -34,7 +34,7 @@ from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.client_call import ClientCall, set_ignored_header
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS
-from tailrace.wire.relay import AnswerEncoder
+from tailrace.wire.served_dialect import AnswerEncoder
 
 log = logging.getLogger("tailrace.server")
 

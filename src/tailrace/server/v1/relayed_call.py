@@ -21,7 +21,7 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener
 from tailrace.providers.deadlines import DeadlineWatch, deadlines_of
 from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.retry.route_order import RouteOrder
-from tailrace.wire.chat.usage import usage_of
+from tailrace.wire.chat.completion import usage_of
 from tailrace.wire.peer_json import object_of, objects_of, text_of
 from tailrace.wire.token_estimate import estimated_usage, prompt_tokens
 

@@ -53,7 +53,7 @@ def refusal_in(message: JsonObject) -> str | None:
 
 
 def stop_reason_for(reason: object, *, called: bool) -> object:
-    """The stop reason that a client is told: the calls outweigh a plain end (B36)."""
+    """The stop reason that a client receives: the calls outweigh a plain end (B36)."""
     return "tool_use" if called and reason == "end_turn" else reason
 
 

@@ -38,8 +38,13 @@ def conversation(messages: Iterable[Message], prefill: str) -> list[JsonObject]:
         else:
             turns.append((role, blocks))
     if turns and turns[-1][0] == "assistant":
-        _trim_end(turns[-1][1])
-    return [{"role": role, "content": _results_first(blocks)} for role, blocks in turns]
+        *_, last = turns[-1][1]
+        if last.get("type") == "text":  # an assistant turn at the end must not end in white space
+            turns[-1][1][-1] = {**last, "text": str(last.get("text", "")).rstrip()}
+    # Results must open the turn that follows their calls; the order is otherwise kept.
+    for _, blocks in turns:
+        blocks.sort(key=lambda block: block.get("type") != "tool_result")
+    return [{"role": role, "content": blocks} for role, blocks in turns]
 
 
 def blocks_of(message: Message) -> list[JsonObject]:
@@ -137,15 +142,3 @@ def _add_native(blocks: list[JsonObject], item: JsonObject) -> None:
             blocks.append(item)
         case _:  # a server tool's use that was cut: its input is incomplete
             pass
-
-
-def _results_first(blocks: list[JsonObject]) -> list[JsonObject]:
-    """Results must open the turn that follows their calls; the order is otherwise kept."""
-    return sorted(blocks, key=lambda block: block.get("type") != "tool_result")
-
-
-def _trim_end(blocks: list[JsonObject]) -> None:
-    """An assistant turn at the end must not end in white space."""
-    last = blocks[-1]
-    if last.get("type") == "text":
-        blocks[-1] = {**last, "text": str(last.get("text", "")).rstrip()}

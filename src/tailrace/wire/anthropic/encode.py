@@ -15,11 +15,10 @@ from tailrace.wire import peer_json
 from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.error_bodies import anthropic_error_body
-from tailrace.wire.failure import contradiction
+from tailrace.wire.failure import anthropic_error_body, contradiction
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import named_field, seal, seal_of, sealed_native, signed_item
-from tailrace.wire.relay import AnswerEncoder, AnswerHeader, framed
+from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader, framed
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_annotation, of_annotations
 
@@ -203,7 +202,8 @@ class StreamEncoder(AnswerEncoder):
             return
         match native.item:
             case {"apart": _}:  # as in the whole body
-                self._stop_text(out)
+                if self._kind is TextDelta:
+                    self._stop_block(out)
             case {"annotation": annotation}:
                 if (citation := of_annotation(annotation)) is not None:
                     self._own({"delta": {"type": "citations_delta", "citation": citation.page()}}, out)
@@ -300,10 +300,6 @@ class StreamEncoder(AnswerEncoder):
         self._head = _delta_head(index, head)
         opening = {"type": "content_block_start", "index": index, "content_block": start}
         out.append(_event("content_block_start", opening))
-
-    def _stop_text(self, out: list[bytes]) -> None:
-        if self._kind is TextDelta:
-            self._stop_block(out)
 
     def _stop_block(self, out: list[bytes]) -> None:
         if self._kind is not None:

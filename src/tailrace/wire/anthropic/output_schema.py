@@ -12,9 +12,7 @@ import msgspec
 
 from tailrace.messages import JsonObject
 
-_FORMATS = frozenset(
-    {"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"},
-)
+_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
 _PLAIN = frozenset(
     {"type", "enum", "const", "description", "title", "default", "required", "$ref", "additionalProperties"}
 )

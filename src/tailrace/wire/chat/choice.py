@@ -76,9 +76,11 @@ class ChoiceState:
             native = self._native_in(delta)
             self._add_delta(delta, deltas)
         if "logprobs" in choice:
-            self._add_logprobs(choice["logprobs"])
-            if isinstance(choice["logprobs"], dict) and any(choice["logprobs"].values()):
-                native["logprobs"] = choice["logprobs"]
+            self._has_logprobs = True
+            if isinstance(logprobs := choice["logprobs"], dict):
+                self._logprobs = grown(self._logprobs if self._logprobs is not None else {}, logprobs, frozenset())
+                if any(logprobs.values()):
+                    native["logprobs"] = logprobs
         if native:
             deltas.append(NativeDelta("chat", native, self.index))
         self._fields = grown(self._fields, choice, _CHOICE_FIELDS)
@@ -238,11 +240,6 @@ class ChoiceState:
         elif call.name:
             call.announced = True
             deltas.append(ToolCallDelta(call.position, "", call.name, "".join(call.pieces), self.index))
-
-    def _add_logprobs(self, logprobs: Any) -> None:
-        self._has_logprobs = True
-        if isinstance(logprobs, dict):
-            self._logprobs = grown(self._logprobs if self._logprobs is not None else {}, logprobs, frozenset())
 
     def _finish(self, reason: str, deltas: list[AnyDelta]) -> None:
         """A second reason replaces the first unless the first is a tool call (B36)."""

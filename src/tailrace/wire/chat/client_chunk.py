@@ -68,7 +68,8 @@ def _changes(choice: JsonObject, state: ChoiceState, deltas: Sequence[AnyDelta],
         state.sent_role = True
     items = objects_of(delta.get("tool_calls")) if isinstance(delta, dict) else []
     pieces = _pieces(state, deltas, answer_id)
-    if (items or pieces) and not _by_the_book(items, pieces):
+    # Fields beside those of the dialect are no offence.
+    if (items or pieces) and not (len(items) == len(pieces) and all(map(_is_same_piece, items, pieces))):
         _keep_unknown_fields(items, pieces, state)
         changes["delta"] = {**(delta if isinstance(delta, dict) else {}), "tool_calls": pieces}
     reason = choice.get("finish_reason")
@@ -101,11 +102,6 @@ def _pieces(state: ChoiceState, deltas: Sequence[AnyDelta], answer_id: str) -> l
             continue  # an id that came late: the client has one
         pieces.append({**piece, "custom" if custom else "function": said})
     return pieces
-
-
-def _by_the_book(items: list[JsonObject], pieces: list[JsonObject]) -> bool:
-    """Whether the calls came as the dialect writes them; fields beside those are no offence."""
-    return len(items) == len(pieces) and all(map(_is_same_piece, items, pieces))
 
 
 def _is_same_piece(item: JsonObject, piece: JsonObject) -> bool:

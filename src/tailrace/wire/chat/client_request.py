@@ -81,7 +81,9 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     tools, choice = fields.tools or [], fields.tool_choice
     if legacy := bool(fields.functions) and not tools:
         tools = [{"type": "function", "function": function} for function in fields.functions or []]
-        choice = _choice_of_function(fields.function_call)
+        choice = fields.function_call
+        if isinstance(choice, dict):
+            choice = {"type": "function", "function": choice}
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
@@ -112,10 +114,3 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         legacy_functions=legacy,
     )
     return unmapped.apply_to(client_request)
-
-
-def _choice_of_function(choice: str | JsonObject | None) -> str | JsonObject | None:
-    """A legacy choice of a function in the words of today."""
-    if isinstance(choice, dict):
-        return {"type": "function", "function": choice}
-    return choice

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Refusal, Stop, Text, ToolCall
+from tailrace import messages
+from tailrace.messages import Completion, JsonObject, Native, Part, Reasoning, Refusal, Stop, Text, ToolCall, Usage
 from tailrace.wire.chat import reasoning
 from tailrace.wire.chat.tool_calls import CALL_FIELDS, arguments_text, function_of, made_call_id
-from tailrace.wire.chat.usage import usage_of
-from tailrace.wire.peer_json import object_of, objects_of, text_of
+from tailrace.wire.dialect import WireDialect
+from tailrace.wire.peer_json import count_of, object_of, objects_of, text_of
 from tailrace.wire.reasoning_seal import TEXT_FIELDS
 
 STOPS: dict[str, Stop] = {
@@ -29,6 +30,8 @@ STOPS: dict[str, Stop] = {
     "content_filter": "filter",
     "safety": "filter",
 }
+_NOTHING_USED = Usage()
+_TOTALS_ALONE = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})  # no detail has to be looked for
 # The fields that make parts of a message, beside its content.
 _BEYOND_CONTENT = frozenset({*TEXT_FIELDS, reasoning.DETAILS, "refusal", "tool_calls", "function_call", "audio"})
 
@@ -44,7 +47,7 @@ def completion_from_body(body: JsonObject) -> Completion:
     return Completion(
         dialect="chat",
         body=body,
-        message=Message("assistant", parts),
+        message=messages.Message("assistant", parts),
         id=answer_id,
         model=text_of(body.get("model")),
         finish_reason=reason,
@@ -55,7 +58,7 @@ def completion_from_body(body: JsonObject) -> Completion:
 
 
 def finish_reason_for(reason: str | None, *, called: bool) -> str:
-    """The finish reason that a client is told: calls outweigh a plain end, and an answer that ended has a reason."""
+    """The finish reason that a client receives: calls outweigh a plain end, and an answer that ended has a reason."""
     stop = STOPS.get((reason or "stop").lower(), "unknown")
     return "tool_calls" if stop == "end" and called else reason or "stop"
 
@@ -143,3 +146,53 @@ def _calls(items: list[Any], answer_id: str) -> list[Part]:
     if extras:
         parts.append(Native("chat", {"tool_calls": extras}))
     return parts
+
+
+# ── tokens: servers disagree on where the cached ones stand, and all places are read ─────────────────────────
+
+
+def usage_of(value: object) -> Usage:
+    """The `usage` object as a value; whatever is absent, null or not a count is 0."""
+    if value is None:
+        return _NOTHING_USED
+    raw = object_of(value)
+    if raw.keys() <= _TOTALS_ALONE:
+        return Usage(count_of(raw.get("prompt_tokens")), count_of(raw.get("completion_tokens")))
+    prompt, answer = object_of(raw.get("prompt_tokens_details")), object_of(raw.get("completion_tokens_details"))
+    return Usage(
+        input_tokens=count_of(raw.get("prompt_tokens")),
+        output_tokens=count_of(raw.get("completion_tokens")),
+        cache_read_tokens=_first(
+            prompt.get("cached_tokens"),
+            raw.get("prompt_cache_hit_tokens"),  # DeepSeek
+            raw.get("cache_read_input_tokens"),  # Databricks, Z.ai and other hosts of Anthropic's models
+            raw.get("cached_tokens"),  # Moonshot
+            raw.get("num_cached_tokens"),  # Mistral
+        ),
+        cache_write_tokens=_first(prompt.get("cache_write_tokens"), raw.get("cache_creation_input_tokens")),
+        reasoning_tokens=_first(answer.get("reasoning_tokens"), raw.get("reasoning_tokens")),
+    )
+
+
+def usage_body(usage: Usage, source: WireDialect) -> JsonObject:
+    """The value, as `source` counts it, as a `usage` object: here the prompt's tokens include the cached ones."""
+    prompt = source.usage_with_cached(usage).input_tokens
+    body: JsonObject = {
+        "prompt_tokens": prompt,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": prompt + usage.output_tokens,
+    }
+    if usage.cache_read_tokens or usage.cache_write_tokens:
+        body["prompt_tokens_details"] = {"cached_tokens": usage.cache_read_tokens}
+        if usage.cache_write_tokens:
+            body["prompt_tokens_details"]["cache_write_tokens"] = usage.cache_write_tokens
+    if usage.reasoning_tokens:
+        body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return body
+
+
+def _first(*values: object) -> int:
+    for value in values:
+        if value and (count := count_of(value)):
+            return count
+    return 0

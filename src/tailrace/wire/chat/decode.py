@@ -14,7 +14,7 @@ from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, EventDelta, JsonObject, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
 from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
 from tailrace.wire.chat.client_chunk import last_chunk, mended_chunk
-from tailrace.wire.chat.usage import usage_of
+from tailrace.wire.chat.completion import usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks

@@ -9,14 +9,13 @@ import msgspec
 from tailrace import messages
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, ErrorDelta, JsonObject, NativeDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from tailrace.wire.chat.completion import usage_body
 from tailrace.wire.chat.encode_body import LEGACY_REASON, REASONS
 from tailrace.wire.chat.tool_calls import made_call_id
-from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.error_bodies import openai_error_body
-from tailrace.wire.failure import contradiction
+from tailrace.wire.failure import contradiction, openai_error_body
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of
-from tailrace.wire.relay import AnswerEncoder, AnswerHeader
+from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader
 from tailrace.wire.translation.citations import Citation, of_annotation, of_cited
 
 _encode = msgspec.json.Encoder().encode
@@ -132,7 +131,9 @@ class StreamEncoder(AnswerEncoder):
             return b""
         self._ended, self._splice = True, _NO_SPLICE
         if self._relays:
-            return self._relayed_end()
+            if self._include_usage and self._has_usage and not self._sent_usage:
+                self._endings.append(b"data: %b\n\n" % self._own({"choices": [], "usage": self._usage}))
+            return b"".join((*self._held, *self._endings, _DONE))
         out: list[bytes] = []
         for choice in sorted({0, *self._open, *self._reasons}):
             self._begin(choice, out)
@@ -257,11 +258,6 @@ class StreamEncoder(AnswerEncoder):
         own = delta.body if self._source.name == self.dialect else {}
         self._usage = own or usage_body(delta.usage, self._source)
         self._has_usage = bool(own)
-
-    def _relayed_end(self) -> bytes:
-        if self._include_usage and self._has_usage and not self._sent_usage:
-            self._endings.append(b"data: %b\n\n" % self._own({"choices": [], "usage": self._usage}))
-        return b"".join((*self._held, *self._endings, _DONE))
 
     # ── chunks of ours ───────────────────────────────────────────────────────────────────────────────────────
 

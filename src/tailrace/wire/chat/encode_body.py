@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.messages import Completion, JsonObject, Stop
-from tailrace.wire.chat.completion import finish_reason_for
+from tailrace.wire.chat.completion import finish_reason_for, usage_body
 from tailrace.wire.chat.tool_calls import arguments_text, made_call_id
-from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.peer_json import objects_of, text_of
-from tailrace.wire.relay import AnswerHeader
+from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.translation.citations import citations_in
 
 REASONS: dict[Stop, str] = {

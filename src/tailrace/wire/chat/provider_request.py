@@ -83,7 +83,7 @@ def _messages(request: ModelRequest) -> list[JsonObject]:
     if request.system:
         encoded.append({"role": "system", "content": request.system})
     for message in request.messages:
-        encoded += _assistant(message) if message.role == "assistant" else _others(message)
+        encoded += [_assistant(message)] if message.role == "assistant" else _others(message)
     if request.prefill:
         encoded.append({"role": "assistant", "content": request.prefill})
     return encoded
@@ -121,17 +121,13 @@ def _part(part: Text | Image | File) -> JsonObject:
         case Text(text):
             return {"type": "text", "text": text}
         case Image():
-            return _image(part)
+            url = part.url or f"data:{part.media_type or 'image/png'};base64,{part.data}"
+            return {"type": "image_url", "image_url": {"url": url} | ({"detail": part.detail} if part.detail else {})}
         case File():
             return {"type": "file", "file": file_fields(part)}
 
 
-def _image(image: Image) -> JsonObject:
-    url = image.url or f"data:{image.media_type or 'image/png'};base64,{image.data}"
-    return {"type": "image_url", "image_url": {"url": url} | ({"detail": image.detail} if image.detail else {})}
-
-
-def _assistant(message: messages.Message) -> list[JsonObject]:
+def _assistant(message: messages.Message) -> JsonObject:
     """Reasoning goes back to the dialect it came from. Its plain text only beside tool calls: there servers ask for
     it, elsewhere some refuse it."""
     fields: JsonObject = {}
@@ -163,7 +159,7 @@ def _assistant(message: messages.Message) -> list[JsonObject]:
     if calls:
         said["content"] = said["content"] or None
         said["tool_calls"] = [extras.get(call["id"], {}) | call for call in calls]
-    return [said | fields]
+    return said | fields
 
 
 def _add_thoughts(fields: JsonObject, native: JsonObject) -> None:

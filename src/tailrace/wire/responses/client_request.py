@@ -24,10 +24,7 @@ _KEPT = frozenset(
         *("store", "background", "previous_response_id", "conversation", "stream_options", "client_metadata"),
     }
 )
-_DEFAULTS: dict[str, tuple[Any, ...]] = {
-    "truncation": ("disabled",),
-    "top_logprobs": (0,),
-}
+_DEFAULTS: dict[str, tuple[Any, ...]] = {"truncation": ("disabled",), "top_logprobs": (0,)}
 _MEANING = frozenset({"top_logprobs", "prompt"})  # log probabilities, and a prompt that is stored at the provider
 _LOGPROBS = "message.output_text.logprobs"  # what else `include` can ask for is never in another dialect's answer
 _WORDS = {"messages": "input", "reasoning_effort": "reasoning.effort", "verbosity": "text.verbosity"}

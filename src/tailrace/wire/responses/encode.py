@@ -17,12 +17,12 @@ from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal, sealed_native
-from tailrace.wire.relay import AnswerEncoder, AnswerHeader, framed
 from tailrace.wire.responses import response_fields
 from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.relayed_items import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
 from tailrace.wire.responses.text_slots import FORMS, OpenText, TextForm
+from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader, framed
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_cited
 from tailrace.wire.translation.message_deltas import message_deltas

@@ -42,15 +42,13 @@ def with_items_of_providers(body: JsonObject) -> JsonObject:
     items = body.get("input")
     if not isinstance(items, list) or not any(map(_is_ours, items)):
         return body
-    kept = [_without_our_id(item) for item in items if item.get("type") != "reasoning" or not _is_ours(item)]
-    return {**body, "input": kept}
+    kept = [item for item in items if item.get("type") != "reasoning" or not _is_ours(item)]
+    without_ids = [
+        item if run_key_of(item) is None else {name: value for name, value in item.items() if name != "id"}
+        for item in kept
+    ]
+    return {**body, "input": without_ids}
 
 
 def _is_ours(item: JsonObject) -> bool:
     return run_key_of(item) is not None or is_sealed(item.get("encrypted_content"))
-
-
-def _without_our_id(item: JsonObject) -> JsonObject:
-    if run_key_of(item) is None:
-        return item
-    return {name: value for name, value in item.items() if name != "id"}

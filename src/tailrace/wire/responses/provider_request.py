@@ -59,7 +59,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
 
 
 def _unstored(model: str) -> JsonObject:
-    """The conversation is ours to keep: the API keeps every response for a month unless it is told not to. Reasoning
+    """Tailrace keeps the conversation: the API stores every response for a month unless `store` is false. Reasoning
     then comes sealed, and goes back with the history."""
     kept = {} if _NO_REASONING.match(model) else {"include": ["reasoning.encrypted_content"]}
     return {"store": False, **kept}

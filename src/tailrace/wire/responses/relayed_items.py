@@ -52,7 +52,9 @@ class RelayedItems:
         match delta.name:
             case "response.output_item.added":
                 item = object_of(event.get("item"))
-                self._put(index, {**item, "content": objects_of(item.get("content"))} if _has_content(item) else item)
+                if item.get("type") == "message" or "content" in item:
+                    item = {**item, "content": objects_of(item.get("content"))}
+                self._put(index, item)
                 self.open[index] = self.items[index]
             case "response.output_item.done":
                 self._put(index, object_of(event.get("item")))
@@ -95,10 +97,6 @@ class RelayedItems:
         if self.part is None or self.part["output_index"] != last or item.get("type") != "message":
             return None
         return item
-
-
-def _has_content(item: JsonObject) -> bool:
-    return item.get("type") == "message" or "content" in item
 
 
 def numbered(delta: EventDelta, number: int) -> bytes:

@@ -7,8 +7,7 @@ import msgspec
 
 from tailrace.messages import ErrorDelta, JsonObject, Stop, Usage
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.error_bodies import TOO_LONG, openai_error_body
-from tailrace.wire.failure import failure, failure_in
+from tailrace.wire.failure import TOO_LONG, failure, failure_in, openai_error_body
 
 # Why an incomplete answer is so, by how it ended.
 INCOMPLETE_REASONS: dict[Stop, str] = {

@@ -34,7 +34,7 @@ TERMINAL = {
 
 _ITEM_ADDED = "response.output_item.added"
 _WITH_ITEM = frozenset({_ITEM_ADDED, "response.output_item.done"})
-# An error is told in words of ours; the others say nothing of the answer.
+# The encoder words errors itself; the others say nothing of the answer.
 _NOT_KEPT = frozenset({"error", "ping", "keepalive", "message"})
 
 _DELTAS: dict[text_slots.TextKind, type[AnyDelta]] = {
@@ -143,7 +143,7 @@ class GrowingAnswer:
         return EventDelta("responses", kind, encode_object(sent))
 
     def _item_at(self, slot: Slot, item_id: str, index: int, out: list[AnyDelta]) -> OutputItem:
-        """The item of a piece. A client is told of one that was never announced (D55)."""
+        """The item of a piece. A client receives an `added` event for one that was never announced (D55)."""
         known = len(self._output.items)
         item = self._output.at_piece(slot, item_id, index)
         if self._keeps_events and len(self._output.items) > known:
@@ -160,7 +160,8 @@ class GrowingAnswer:
         elif kind == _ITEM_ADDED:
             self._item_added(event, out)
         elif kind == "response.output_item.done":
-            self._item_done(event, out)
+            whole = object_of(event.get("item"))
+            self._finish_item(self._output.at_done(whole, _index(event, "output_index")), whole, out)
         elif kind in PART_ADDED or kind in PART_DONE:
             self._part(kind, event, out)
         elif kind in text_slots.ANNOTATION_ADDED:
@@ -231,10 +232,6 @@ class GrowingAnswer:
             out.append(NativeDelta("responses", {"apart": "item"}))  # to other dialects two messages in a row are one
         if item.call is not None:
             self._announce(item, out)
-
-    def _item_done(self, event: JsonObject, out: list[AnyDelta]) -> None:
-        whole = object_of(event.get("item"))
-        self._finish_item(self._output.at_done(whole, _index(event, "output_index")), whole, out)
 
     def _part(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
         part = object_of(event.get("part"))
