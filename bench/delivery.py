@@ -11,6 +11,8 @@ import statistics
 import time
 from collections.abc import Callable
 
+from proof.memory_platform import MemoryPlatform
+
 from bench.table import Table
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer
 from tailrace.delivery.ledger import DeliverySpec, Ledger, new_delivery
@@ -27,7 +29,6 @@ from tailrace.integrations.whatsapp.markup import whatsapp_markup
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import NewRun
 from tailrace.runs.recovery import ClaimedRun
-from tailrace.testing.platforms.base import MemoryPlatform
 
 CHATS = 500
 TOKENS = 240

@@ -30,11 +30,11 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.journal import live_tail
-from tailrace.journal.live_tail import LiveViewer, LiveViewers, PageViewer, Tail
+from tailrace.journal.live_tail import LiveViewers, PageViewer, Tail, Viewer
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows
-from tailrace.journal.sqlite.schema import SCHEMA, WAL_BYTES, wal_bytes
+from tailrace.journal.sqlite.schema import SCHEMA, WAL_BYTES, WAL_PAGES_MAX, wal_bytes
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.ended_runs import INTERVAL_S
 from tailrace.messages import Usage, assistant
@@ -80,6 +80,7 @@ def _write_rows(streams: int, per_commit: int, commits: int, *, deferred: bool) 
         connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
         connection.executescript(SCHEMA)
         if not deferred:
             connection.execute("CREATE UNIQUE INDEX batches_by_run ON batches (run, first_seq)")
@@ -119,7 +120,7 @@ class _InParts(LiveViewers):
     """The simplest that lets other runs in between: a callback for each hundred viewers, and nothing held."""
 
     def offer(self, batch: Batch) -> None:
-        viewers: tuple[LiveViewer, ...] = (*self._viewers,)
+        viewers: tuple[Viewer[Any], ...] = (*self._viewers,)
         for start in range(0, len(viewers), live_tail.AT_ONCE):
             some = viewers[start : start + live_tail.AT_ONCE]
             asyncio.get_running_loop().call_soon(live_tail._offer, some, batch)

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -178,10 +178,10 @@ class Talker:
 
 
 class _Talk(AnswerStream):
-    async def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         for _ in range(TOKENS):
             await asyncio.sleep(0)
-            yield [TextDelta(" word")]
+            take([TextDelta(" word")])
 
     def completion(self) -> Completion:
         return Completion("chat", {}, assistant(" word" * TOKENS), model="talker", usage=Usage(10, TOKENS))

@@ -1,1 +1,2 @@
-"""The proof: simulation, soak and model checking of Tailrace. Not part of the wheel."""
+"""The proof: simulation, soak and model checking of Tailrace, and a chat in memory for tests and the bench. Not part of
+the wheel."""

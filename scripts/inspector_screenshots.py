@@ -13,10 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from runs.timeline.sample_run import sample_log
+from app.timeline.sample_run import sample_log
 from server.web import chromium
 from server.web.chromium import Tab, browsing
-from tailrace.runs.timeline.export_html import export_html
+from tailrace.app.timeline.export_html import export_html
 
 TARGET = ROOT / "docs" / "screenshots"
 OPEN_PATCH = 'document.querySelector(".bar-tool_call[title*=patch]").click()'

@@ -44,6 +44,7 @@ SLOW = (
     "journal/test_processes.py",
     "journal/test_viewers.py",
     "model_checking",
+    "plugins/test_other_packages.py",
     "providers/local",
     "providers/test_call_chaos.py",
     "providers/test_cut_everywhere.py",

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.strict_history import problems_in
 from agent.turns import LONG_TEXT
 from tailrace.events import MessageChunk, MessageStop, RunFinished, ToolOutputRecorded
 from tailrace.journal.open_journal import open_journal
 from tailrace.messages import Dialect
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
-from tailrace.testing.strict_history import problems_in
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
 FIRST = reply("I will write it down.", call("terminal", {"command": "echo done >> effects.txt"}, id="c1"))

@@ -12,9 +12,9 @@ import msgspec
 from cluster.conversing import TEXT, TOOL, ConversingProvider
 from cluster.nodes import PATIENCE_S, Cluster, Node, SeenEvent, events, has_ended, text_of
 from cluster.sequences import SEQUENCE
+from tailrace.flows.definition.public_ids import run_id_of
 from tailrace.journal.fold import fold
 from tailrace.ports import Journal
-from tailrace.runs.public_ids import run_id_of
 
 KINDS = {"unsafe": 40, "repeatable": 40, "response": 35, "sequence": 80}  # and about how many events each has
 

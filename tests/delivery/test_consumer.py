@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from msgspec.structs import replace
+from proof.memory_platform import Fault, LostReply, MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
@@ -30,7 +31,6 @@ from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import ToolFile
 from tailrace.ports import ENDED, Lease, NewRun
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import Fault, LostReply, MemoryPlatform
 from tailrace.testing.platforms.played_runs import HeldConsumer, begin, orphaned
 
 PLACE = Place("telegram", "42", extra={"message": "7"})

@@ -12,6 +12,7 @@ from tailrace.config.sections import CallPolicy
 from tailrace.errors import ConfigError, Rejected
 from tailrace.events import AnyEvent
 from tailrace.flows.definition.definition import Definition, parsed
+from tailrace.flows.definition.public_ids import run_id_of
 from tailrace.flows.engine.instance_events import InstanceEvent
 from tailrace.flows.engine.service import FlowService, Instance
 from tailrace.flows.steps.base import FunctionHandler, Handler
@@ -27,7 +28,6 @@ from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.providers.transport.port import Transport
-from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
 QUICK = CallPolicy(backoff_s=0.001, backoff_max_s=0.002)

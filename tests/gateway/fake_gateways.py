@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from proof.memory_platform import ChatView, MemoryPlatform
+
 from delivery.planning.played_plans import EDITING
 from tailrace.app import App, open_app
 from tailrace.config.load import load
@@ -24,7 +26,6 @@ from tailrace.delivery.port import (
     Sender,
 )
 from tailrace.gateway.gateway import Gateway
-from tailrace.testing.platforms.base import ChatView, MemoryPlatform
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 CONFIG = """

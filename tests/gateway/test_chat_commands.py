@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from proof.memory_platform import MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import LONG, SLOW, asked_of_model, town
@@ -14,7 +15,6 @@ from tailrace.app.slash_commands import CHAT_COMMANDS
 from tailrace.delivery.port import Capabilities, Failed, Place, Sender, StopPressed, Window
 from tailrace.delivery.text.split import CURSOR
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import call, reply
 
 ANEW = "A new conversation begins. /back returns to the one before."

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from proof.memory_platform import Fault, MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import town
@@ -34,7 +35,6 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Run
 from tailrace.runs.recovery import finished
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import Fault, MemoryPlatform
 from tailrace.testing.provider import Scenario, reply
 
 TEXT = " ".join(f"word{number}" for number in range(40))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from proof.memory_platform import MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import LONG, SLOW, asked_of_model, town
@@ -18,7 +19,6 @@ from tailrace.gateway.base import BasePlatform
 from tailrace.gateway.chat_settings import Pairing
 from tailrace.ports import Batch
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import reply
 
 

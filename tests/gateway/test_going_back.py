@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from proof.memory_platform import MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import Town, town
 from tailrace.delivery.port import Capabilities
 from tailrace.gateway.chat_settings import ChatSettings
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Scenario, call, reply, say
 
 BACK_ALONE = "Back in the conversation that began with `{}`"

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.memory_platform import MemoryPlatform
 
 from gateway.fake_gateways import Town, town
 from tailrace.delivery.port import Inbox, MessageReceived, Place, Sender
 from tailrace.errors import StorageFailed
 from tailrace.gateway.inbound.pastes import PASTE_GAP_S
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import reply
 
 FIRST, SECOND = "the first part", "the second part"

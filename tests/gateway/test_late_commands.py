@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from proof.memory_platform import MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import DANGEROUS, Town, town
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import call, reply
 
 AWAY = "I was away when {} came, and have not carried it out. Send it again if it is still meant."

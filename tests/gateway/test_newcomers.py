@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import msgspec
+from proof.memory_platform import MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import Town, town
@@ -16,7 +17,6 @@ from tailrace.delivery.port import AnyAction, AnyReply, Place
 from tailrace.gateway.chat_settings import Pairing
 from tailrace.journal.open_journal import open_journal
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 
 WELCOME = "You are let in. Ask me anything; /help shows what I can do."
 STORE = "sqlite:///t.db"

@@ -4,12 +4,12 @@ import asyncio
 import random
 
 import pytest
+from proof.memory_platform import MemoryPlatform
 
 from tailrace.delivery.consumer import ChatLines
 from tailrace.delivery.port import Capabilities, Place
 from tailrace.gateway.place_locks import PlaceLocks
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 
 PLACE = Place("telegram", "42")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from proof.memory_platform import Fault, LostReply, MemoryPlatform
 
 from gateway.fake_gateways import DANGEROUS, Town, town
 from gateway.test_two_gateways import ADA, pair
@@ -32,7 +33,6 @@ from tailrace.gateway.registry import account_of
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Batch, Run
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import Fault, LostReply, MemoryPlatform
 from tailrace.testing.provider import reply
 
 PLACE = Place("telegram", "42")

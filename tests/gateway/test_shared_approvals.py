@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from proof.memory_platform import MemoryPlatform, SeenMessage
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import DANGEROUS, Town, town
@@ -15,7 +16,6 @@ from tailrace.delivery.port import Sender
 from tailrace.events import ApprovalAsked
 from tailrace.messages import user
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform, SeenMessage
 from tailrace.testing.provider import reply
 
 

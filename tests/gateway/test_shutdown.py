@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from proof.memory_platform import MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import DANGEROUS, LONG, SLOW, Town, town
@@ -17,7 +18,6 @@ from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import finished as delivered
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Scenario, call, reply, scenario
 
 WHOLE = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.memory_platform import MemoryPlatform
 
 from gateway.fake_gateways import Town, town
 from tailrace.agent.fork import ForkRequest
 from tailrace.agent.service import TurnSpec
+from tailrace.app.timeline import timeline_of
+from tailrace.app.timeline.items import QuestionItem
+from tailrace.app.timeline.question import question_of
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Quoted, Sender
 from tailrace.events.speakers import NOTE, SpokenBy
 from tailrace.gateway.inbound.speaker_names import SpeakerNames
 from tailrace.messages import user
 from tailrace.ports import Run
-from tailrace.runs.timeline import timeline_of
-from tailrace.runs.timeline.items import QuestionItem
-from tailrace.runs.timeline.question import question_of
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Reply, reply
 
 FIRST, SECOND = '[from 1 "user 1"]', '[from 2 "user 2"]'

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from proof.memory_platform import MemoryPlatform
 
 from tailrace.app import App, open_app
 from tailrace.config.load import load
@@ -27,7 +28,6 @@ from tailrace.errors import PlatformError
 from tailrace.events import ApprovalAsked
 from tailrace.gateway.gateway import Gateway
 from tailrace.runs.recovery import finished
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 
 PLACE, ADA = Place("telegram", "42"), Sender("1", "Ada")

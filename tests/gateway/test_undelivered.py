@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from proof.memory_platform import Fault, MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import Town, town
@@ -14,7 +15,6 @@ from tailrace.delivery.port import AnyAction, Failed, Gone, MessageReceived, Pla
 from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.messages import Message, Text
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import Fault, MemoryPlatform
 from tailrace.testing.provider import reply
 
 

@@ -29,6 +29,7 @@ async def test_a_run_in_memory_is_recorded_with_its_times(store: Store) -> None:
     after_s = [(seq, at - began) for seq, at in recorded]
     assert after_s == [(1, 0.0), (2, 3.0), (18, 3.5), (34, 4.0), (35, 8.0), (37, 8.53125)]
     assert [entry.seq for entry in await storage.read(run.id)] == list(range(1, 38))
+    assert (await storage.get(run.id)).last_seq == 37
     await journal.close()
 
 

@@ -17,7 +17,6 @@ from tailrace.providers.deadlines import (
     Purpose,
     deadlines_of,
     idle_timeout_s,
-    usual_deadlines,
 )
 from tailrace.testing.clock import driven
 
@@ -59,17 +58,6 @@ def test_a_local_endpoints_other_deadlines_grow_unless_they_were_set() -> None:
     assert deadlines_of(chosen, purpose="turn", context_tokens=0, local=True) == AttemptDeadlines(
         5.0, 900.0, None, None, idle_from_opening=False
     )
-
-
-def test_the_usual_deadlines_are_worked_out_once_for_each_policy() -> None:
-    policies = [CallPolicy(idle_timeout_s=float(seconds)) for seconds in range(1, 400)]
-    for policy in policies:
-        known = usual_deadlines(policy, "turn", local=False)
-        assert known == deadlines_of(policy, purpose="turn", context_tokens=0, local=False)
-        assert usual_deadlines(policy, "turn", local=False) is known
-        assert usual_deadlines(policy, "step", local=True) == deadlines_of(
-            policy, purpose="step", context_tokens=0, local=True
-        )
 
 
 @pytest.mark.parametrize(("tokens", "seconds"), [(50_000, 120.0), (50_001, 240.0), (100_001, 300.0)])

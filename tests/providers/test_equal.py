@@ -7,6 +7,7 @@ import pytest
 
 from providers.faulty_calls import ASK, DIALECTS, Bench, faulty
 from tailrace.messages import Completion, Dialect
+from tailrace.providers.http.streamed_answer import discard
 from tailrace.testing.provider import REPLIES
 
 FRAMINGS = ("crlf", "cr", "bom", "no-space", "multi-data", "comments", "gzip", "content-length")
@@ -33,8 +34,7 @@ async def both_ways(bench: Bench, dialect: Dialect, streamed_as: str, told_as: s
     provider = bench.provider(dialect)
     bench.server.extend(streamed_as, told_as or streamed_as)
     async with provider.stream(ASK) as answer:
-        async for _ in answer:
-            pass
+        await answer.pump(discard)
         streamed = answer.completion()
     return encoded(streamed), encoded(await provider.complete(ASK))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.events import RunFailure
-from tailrace.runs.failures import is_media_refused, is_too_long, stop_words, takes_no_images
-from tailrace.runs.signals import stop_failure, stop_signal
+from tailrace.runs.failures import is_media_refused, is_too_long, takes_no_images
 
 # What is read and what may be answered are too much together: a shorter conversation leaves room.
 TOO_LONG = [
@@ -96,29 +95,6 @@ TOO_MUCH_ASKED = [
     "max_output_tokens exceeds the context window",
     "max_tokens (200000) exceeds the maximum context length of 131072",
 ]
-
-
-@pytest.mark.parametrize(
-    ("failure", "words"),
-    [
-        (None, "interrupted"),
-        (stop_failure(stop_signal()), "interrupted"),
-        (stop_failure(stop_signal(newer=True)), "interrupted by a newer message"),
-        (stop_failure(stop_signal(by="telegram:7")), "stopped by telegram:7"),
-        (stop_failure(stop_signal(by="editor")), "stopped by an editor"),
-        (stop_failure(stop_signal(by="mcp", newer=True)), "interrupted by a newer message from an MCP host"),
-        (RunFailure("cancelled", "cancelled"), "cancelled"),
-    ],
-)
-def test_a_stop_names_who_it_was_as_far_as_the_signal_says(failure: RunFailure | None, words: str) -> None:
-    assert stop_words(failure) == words
-
-
-def test_another_terminal_is_told_as_such_in_a_terminal() -> None:
-    failure = stop_failure(stop_signal(by="cli"))
-    assert stop_words(failure) == "stopped by a terminal"
-    assert stop_words(failure, viewer="cli") == "stopped by another terminal"
-    assert stop_words(failure, viewer="editor") == "stopped by a terminal"
 
 
 @pytest.mark.parametrize(

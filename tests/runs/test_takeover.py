@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from proof.memory_platform import MemoryPlatform
 
 from runs.victim import PLACE
 from tailrace.agent.service import TurnSpec
@@ -20,7 +22,6 @@ from tailrace.events import MessageChunk
 from tailrace.gateway.gateway import Gateway
 from tailrace.messages import user
 from tailrace.runs.recovery import finished
-from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
 
 TEXT = "One two three four five"
@@ -41,8 +42,14 @@ def config_of(home: Path, server: FaultyProvider, *, lease_s: float = 3.0) -> Co
 @asynccontextmanager
 async def victim(home: Path, *args: str) -> AsyncGenerator[tuple[asyncio.subprocess.Process, str], None]:
     """A process that executes a run of this kind, and the run's id."""
+    path = os.pathsep.join(filter(None, [str(VICTIM.parents[2]), os.environ.get("PYTHONPATH")]))  # it imports `proof`
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(VICTIM), str(home), *args, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        str(VICTIM),
+        str(home),
+        *args,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
     )
     assert process.stdout is not None
     try:

@@ -13,6 +13,8 @@ import os
 import sys
 from pathlib import Path
 
+from proof.memory_platform import MemoryPlatform
+
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.calls.service import CallSpec
@@ -25,7 +27,6 @@ from tailrace.flows.definition.definition import parsed
 from tailrace.gateway.chat_settings import ChatSettingsStore
 from tailrace.gateway.deliveries import Deliveries
 from tailrace.messages import user
-from tailrace.testing.platforms.base import MemoryPlatform
 
 WAITING = parsed(
     {

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from proof.simulation.world import Hang, Kill, StoreFault, Watch, World
 
-from tailrace.agent import model_call, service, tool_runner
+from tailrace.agent import model_call, tool_runner
 from tailrace.agent.safety.approval import ApprovalPolicy, Judgement
 from tailrace.agent.service import AgentService
 from tailrace.agent.turn import RunTool, SettleTool, TurnLimits
@@ -31,6 +31,7 @@ from tailrace.messages import ToolCall
 from tailrace.ports import Batch, Lease
 from tailrace.providers import call
 from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.open_attempt import OpenAttempt
 from tailrace.runs import host
 from tailrace.runs.delta_log import DeltaLog
 
@@ -364,4 +365,4 @@ def repeated_steps() -> Planted:
 
 @mistake("an attempt that ended with its process is not counted", dies_under_way)
 def lost_usage() -> Planted:
-    yield service, "lost_in", lambda _entries: None
+    yield OpenAttempt, "lost_usage", None

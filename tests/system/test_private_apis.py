@@ -38,7 +38,6 @@ from tailrace.system.private_apis import (
     request_values,
     runs_in_terminal,
     set_headers,
-    set_match_info,
     set_writer,
     take_whole_body,
 )
@@ -224,33 +223,6 @@ async def test_a_connection_says_whether_its_writing_is_paused() -> None:
 
 async def _never_asked(_request: web.BaseRequest) -> web.StreamResponse:
     raise NotImplementedError
-
-
-async def test_a_request_is_given_its_match(tmp_path: Path) -> None:
-    prepared: list[dict[str, str]] = []
-
-    async def on_prepare(request: web.Request, _response: web.StreamResponse) -> None:
-        prepared.append(dict(request.match_info))
-
-    async def handler(_request: web.Request) -> web.Response:
-        return web.Response(text="through the router")
-
-    async with served(tmp_path, handler, on_prepare) as (runner, path):
-        assert runner.server is not None
-        assert runner.app is not None
-        match_info = web.UrlMappingMatchInfo({"id": "1"}, next(iter(runner.app.router.routes())))
-        match_info.add_app(runner.app)
-        match_info.freeze()
-
-        async def past_router(request: web.BaseRequest) -> web.StreamResponse:
-            assert isinstance(request, web.Request)
-            set_match_info(request, match_info)
-            assert request.app is runner.app
-            return web.Response(text=request.match_info["id"])
-
-        runner.server.request_handler = past_router
-        assert await get(path) == [(200, b"1")]
-    assert prepared == [{"id": "1"}], "the application's signals reach it"
 
 
 async def test_headers_and_a_body_that_were_here_before_the_request(tmp_path: Path) -> None:

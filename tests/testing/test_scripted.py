@@ -32,8 +32,7 @@ ASK = ModelRequest("m", (user("hi"),), max_tokens=64)
 
 
 async def gather(answer: AnswerStream, seen: list[AnyDelta]) -> None:
-    async for deltas in answer:
-        seen += deltas
+    await answer.pump(seen.extend)
 
 
 async def streamed(provider: Provider, seen: list[AnyDelta]) -> Completion:
@@ -126,11 +125,9 @@ async def test_E59_a_stall_lasts_until_the_caller_gives_up(dialect: Dialect) -> 
     seen: list[AnyDelta] = []
     began = loop.time()
     async with provider.stream(ASK) as answer:
-        deltas = aiter(answer)
-        while not any(isinstance(delta, TextDelta) for delta in seen):
-            seen += await anext(deltas)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(deltas), 900)
+            await asyncio.wait_for(gather(answer, seen), 900)
+        assert any(isinstance(delta, TextDelta) for delta in seen)
         assert answer.completion().text == "one"
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(provider.complete(ASK), 900)
@@ -166,10 +163,15 @@ async def test_a_call_past_the_end_of_the_script_is_rejected() -> None:
 async def test_an_answer_that_is_left_early_is_closed() -> None:
     provider = ScriptedProvider([reply("one two three four"), Reply()])
     async with provider.stream(ASK) as answer:
-        async for _ in answer:
-            break
-    with pytest.raises(StopAsyncIteration):
-        await anext(aiter(answer))
+
+        def leave(_deltas: list[AnyDelta]) -> None:
+            raise KeyError
+
+        with pytest.raises(KeyError):
+            await answer.pump(leave)
+    seen: list[AnyDelta] = []
+    await gather(answer, seen)
+    assert seen == []
 
 
 async def test_a_cancelled_call_ends_at_once() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tailrace.messages import Dialect
 from tailrace.wire.dialects import DIALECTS
-from tailrace.wire.served_dialect import AnswerHeader
+from tailrace.wire.relay import AnswerHeader
 
 
 def header(source: Dialect, answer_id: str, *, model: str = "m", created: int = 5, **fields: Any) -> AnswerHeader:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.messages import AnyDelta, ErrorDelta, FinishDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
 from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
-from tailrace.wire.served_dialect import AnswerEncoder
+from tailrace.wire.relay import AnswerEncoder
 from wire.headers import header
 
 NEW_ENCODERS: list[Callable[[], AnswerEncoder]] = [

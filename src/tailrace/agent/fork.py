@@ -15,40 +15,27 @@ from typing import TypeAlias, assert_never
 
 from msgspec.structs import replace
 
+from tailrace import events
 from tailrace.agent.endings import without_warning
 from tailrace.agent.turn import Turn
 from tailrace.errors import CursorAhead, ForkRefused
-from tailrace.events import (
-    AnyEvent,
-    ApprovalAnswered,
-    ApprovalAsked,
-    AttemptFact,
-    Delivered,
-    Entry,
-    HistoryCompressed,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    ReasoningChunk,
-    RunFact,
-    RunForked,
-    SequenceFact,
-    ShownFact,
-    Snapshot,
-    StreamEvent,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-    ToolSoFar,
-)
+from tailrace.events import AnyEvent, Entry
 from tailrace.messages import Message, Reasoning, Text, ToolCall, Value
 from tailrace.ports import Journal, Run
 
 _FIRST = 2  # the entry after `RunStarted`; in the log of a fork its inherited history, where it has one
 _UNFINISHED = frozenset({"cut", "stopped", "length", "limit"})  # how answers end that a fork may go on with
-_History: TypeAlias = MessageRecorded | ToolOutputRecorded | HistoryCompressed
+_History: TypeAlias = events.MessageRecorded | events.ToolOutputRecorded | events.HistoryCompressed
 # What viewers saw is made anew from the facts; what an attempt cost and whether it was kept is the other run's.
-_NotCopied: TypeAlias = RunFact | StreamEvent | ShownFact | AttemptFact | SequenceFact | Delivered | Snapshot
+_NotCopied: TypeAlias = (
+    events.RunFact
+    | events.StreamEvent
+    | events.ShownFact
+    | events.AttemptFact
+    | events.SequenceFact
+    | events.Delivered
+    | events.Snapshot
+)
 
 
 class ForkPoint(Value):
@@ -80,7 +67,7 @@ class ForkedLog(Value):
 
     entries: tuple[Entry, ...]
     is_whole_fork: bool = False
-    tools: Mapping[int, ToolSoFar] = {}
+    tools: Mapping[int, events.ToolSoFar] = {}
 
     @property
     def after(self) -> int:
@@ -93,11 +80,11 @@ async def forked_log(journal: Journal, run: Run, after: int) -> ForkedLog:
     entries: Sequence[Entry] = await journal.read(run.id)
     if after > run.last_seq:
         raise CursorAhead(f"the log of {run.id} has {run.last_seq} entries and the fork is to begin after {after}")
-    if entries and isinstance(entries[0].event, Snapshot):
+    if entries and isinstance(entries[0].event, events.Snapshot):
         entries = await journal.facts(run.id)
-    forked_at = next((entry.seq for entry in entries if isinstance(entry.event, RunForked)), 0)
+    forked_at = next((entry.seq for entry in entries if isinstance(entry.event, events.RunForked)), 0)
     state = (await journal.snapshot(run.id)).event
-    tools = {tool.index: tool for tool in state.tools} if isinstance(state, Snapshot) else {}
+    tools = {tool.index: tool for tool in state.tools} if isinstance(state, events.Snapshot) else {}
     return ForkedLog(tuple(until(entries, after or forked_at)), bool(forked_at), tools)
 
 
@@ -105,7 +92,7 @@ def until(entries: Iterable[Entry], after: int) -> list[Entry]:
     """The entries up to this one, and always the history that a fork began with."""
 
     def is_inherited(entry: Entry) -> bool:
-        return entry.seq == _FIRST and isinstance(entry.event, HistoryCompressed)
+        return entry.seq == _FIRST and isinstance(entry.event, events.HistoryCompressed)
 
     return [entry for entry in entries if entry.seq <= after or is_inherited(entry)]
 
@@ -114,8 +101,8 @@ def question_in(entries: Iterable[Entry], point: ForkPoint | None) -> Message | 
     """The run's own question, as it is on record. `point` is where the run itself was forked, if it was."""
     own = point is None or not point.asks
     for entry in entries:
-        own = own or isinstance(entry.event, RunForked)
-        if own and isinstance(entry.event, MessageRecorded):
+        own = own or isinstance(entry.event, events.RunForked)
+        if own and isinstance(entry.event, events.MessageRecorded):
             return entry.event.message
     return None
 
@@ -150,10 +137,10 @@ def check_goes_on(entries: Sequence[Entry], run_id: str) -> None:
 
 def inherited(point: ForkPoint, history: Iterable[Message], log: ForkedLog) -> list[Entry]:
     """The entries of the fork between its first and its own. `history` is what the other run's session said before."""
-    events = _conversation(history, log.entries) if point.asks else _turn_so_far(tuple(history), log)
+    copied = _conversation(history, log.entries) if point.asks else _turn_so_far(tuple(history), log)
     newest = max((entry.attempt for entry in log.entries), default=1)
-    events.append((newest, RunForked(point.run_id, point.after)))
-    return [Entry(seq, event, attempt) for seq, (attempt, event) in enumerate(events, _FIRST)]
+    copied.append((newest, events.RunForked(point.run_id, point.after)))
+    return [Entry(seq, event, attempt) for seq, (attempt, event) in enumerate(copied, _FIRST)]
 
 
 # ── with a question of its own ───────────────────────────────────────────────────────────────────────────────
@@ -163,17 +150,17 @@ def _conversation(history: Iterable[Message], entries: Sequence[Entry]) -> list[
     """Everything said so far, whole: text so far is a message, and each call has a result."""
     turn = Turn(history)
     turn.replay(_without_open_question(entries))
-    turn.apply(RunForked("", 0))
+    turn.apply(events.RunForked("", 0))
     for event in turn.last_words():
         turn.apply(event)
-    return [(1, HistoryCompressed(turn.messages))] if turn.messages else []
+    return [(1, events.HistoryCompressed(turn.messages))] if turn.messages else []
 
 
 def _without_open_question(entries: Sequence[Entry]) -> list[Entry]:
     """A question that nothing has been said to yet is replaced by the new one."""
     at = _last_history_fact(entries)
     event = entries[at].event if at is not None else None
-    is_open = isinstance(event, MessageRecorded) and event.message.role == "user" and not _shown(entries)
+    is_open = isinstance(event, events.MessageRecorded) and event.message.role == "user" and not _shown(entries)
     return [entry for place, entry in enumerate(entries) if not is_open or place != at]
 
 
@@ -195,7 +182,7 @@ def _open_end(entries: Sequence[Entry]) -> tuple[Sequence[Entry], str] | None:
     is under way again."""
     at = _last_history_fact(entries)
     event = entries[at].event if at is not None else None
-    if (shown := _shown(entries)) or not isinstance(event, MessageRecorded) or event.message.role != "assistant":
+    if (shown := _shown(entries)) or not isinstance(event, events.MessageRecorded) or event.message.role != "assistant":
         return entries, shown
     message = event.message
     if message.tool_calls:
@@ -213,40 +200,40 @@ def _turn_so_far(history: tuple[Message, ...], log: ForkedLog) -> list[tuple[int
     entries, shown = found
     copy = _TurnCopy(log.tools)
     if history:
-        copy.add(1, HistoryCompressed(history))
+        copy.add(1, events.HistoryCompressed(history))
     for entry in entries:
         copy.copy(entry)
     if shown:
-        copy.add(log.entries[-1].attempt, MessageChunk(shown))
-    return copy.events
+        copy.add(log.entries[-1].attempt, events.MessageChunk(shown))
+    return copy.copied
 
 
 class _TurnCopy:
     """The facts of a turn, and the events that show them."""
 
-    def __init__(self, tools: Mapping[int, ToolSoFar]) -> None:
-        self.events: list[tuple[int, AnyEvent]] = []
+    def __init__(self, tools: Mapping[int, events.ToolSoFar]) -> None:
+        self.copied: list[tuple[int, AnyEvent]] = []
         self._tools = tools
         self._calls: list[ToolCall] = []  # the place of a call is its index
-        self._asked: dict[str, ApprovalAsked] = {}  # by approval
+        self._asked: dict[str, events.ApprovalAsked] = {}  # by approval
         self._approvals: dict[str, list[AnyEvent]] = {}  # answered ones, by call
 
-    def add(self, attempt: int, *events: AnyEvent) -> None:
-        self.events += [(attempt, event) for event in events]
+    def add(self, attempt: int, *copied: AnyEvent) -> None:
+        self.copied += [(attempt, event) for event in copied]
 
     def copy(self, entry: Entry) -> None:
         event = entry.event
         match event:
-            case MessageRecorded(message):
+            case events.MessageRecorded(message):
                 self._calls += message.tool_calls
                 self.add(entry.attempt, *_shown_message(event))
-            case ToolOutputRecorded():
+            case events.ToolOutputRecorded():
                 self.add(entry.attempt, *self._shown_result(event))
-            case HistoryCompressed():
+            case events.HistoryCompressed():
                 self.add(entry.attempt, event)
-            case ApprovalAsked(approval_id=approval_id):
+            case events.ApprovalAsked(approval_id=approval_id):
                 self._asked[approval_id] = event
-            case ApprovalAnswered(approval_id=approval_id):
+            case events.ApprovalAnswered(approval_id=approval_id):
                 if (asked := self._asked.get(approval_id)) is not None:
                     self._approvals.setdefault(asked.call_id, []).extend((replace(asked, digest=""), event))
             case _ if isinstance(event, _NotCopied):
@@ -254,32 +241,32 @@ class _TurnCopy:
             case _:
                 assert_never(event)
 
-    def _shown_result(self, result: ToolOutputRecorded) -> Iterable[AnyEvent]:
+    def _shown_result(self, result: events.ToolOutputRecorded) -> Iterable[AnyEvent]:
         """An approval is copied with the result of its call, for viewers: without its digest it holds for nothing. One
         that waits is asked anew, where the call is made."""
         index = next((at for at in reversed(range(len(self._calls))) if self._calls[at].id == result.call_id), None)
         if index is None:
             return [result]
         call, name = self._calls[index], result.tool_name
-        seen = self._tools.get(index) or ToolSoFar(name, index, args=call.parsed())
+        seen = self._tools.get(index) or events.ToolSoFar(name, index, args=call.parsed())
         return [
             *self._approvals.pop(call.id, []),
-            ToolCallChunk(name, seen.preview, seen.args, index),
+            events.ToolCallChunk(name, seen.preview, seen.args, index),
             result,
-            ToolCallFinished(name, seen.duration, result.ok, index),
+            events.ToolCallFinished(name, seen.duration, result.ok, index),
         ]
 
 
-def _shown_message(recorded: MessageRecorded) -> Iterable[AnyEvent]:
+def _shown_message(recorded: events.MessageRecorded) -> Iterable[AnyEvent]:
     message = recorded.message
     if message.role != "assistant":
         return [recorded]
-    events: list[AnyEvent] = []
+    said: list[AnyEvent] = []
     if thoughts := "".join(part.text for part in message.parts if isinstance(part, Reasoning)):
-        events.append(ReasoningChunk(thoughts))
+        said.append(events.ReasoningChunk(thoughts))
     if message.text:
-        events.append(MessageChunk(message.text))
-    events.append(recorded)
+        said.append(events.MessageChunk(message.text))
+    said.append(recorded)
     if message.text and message.tool_calls:
-        events.append(MessageStop(final=False))
-    return events
+        said.append(events.MessageStop(final=False))
+    return said

@@ -12,34 +12,8 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.events import (
-    AnswerKept,
-    AnyEvent,
-    ApprovalAnswered,
-    ApprovalAsked,
-    AttemptDiscarded,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryCompressed,
-    LongToolHint,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    RunFinished,
-    RunForked,
-    RunStarted,
-    RunStatus,
-    SequenceFact,
-    ShownFact,
-    Snapshot,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-    UsageRecorded,
-)
+from tailrace import events
+from tailrace.events import AnyEvent, Entry
 from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import ENDED_BY_PROVIDER, READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
 
@@ -57,8 +31,8 @@ class RunTool(msgspec.Struct, frozen=True):
 
     index: int
     call: ToolCall
-    asked: ApprovalAsked | None = None
-    answered: ApprovalAnswered | None = None
+    asked: events.ApprovalAsked | None = None
+    answered: events.ApprovalAnswered | None = None
 
 
 class SettleTool(msgspec.Struct, frozen=True):
@@ -77,7 +51,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 class Finish(msgspec.Struct, frozen=True):
     """Nothing is left to do. `calls` are those of the client's own tools, which the client runs."""
 
-    status: RunStatus
+    status: events.RunStatus
     output: str
     reason: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -97,15 +71,15 @@ _INCOMPLETE = {
 
 # Facts and events that decide nothing.
 _Undecisive: TypeAlias = (
-    RunStarted
-    | AnswerKept
-    | ShownFact
-    | Commentary
-    | LongToolHint
-    | GatewayNotice
-    | Snapshot
-    | SequenceFact
-    | Delivered
+    events.RunStarted
+    | events.AnswerKept
+    | events.ShownFact
+    | events.Commentary
+    | events.LongToolHint
+    | events.GatewayNotice
+    | events.Snapshot
+    | events.SequenceFact
+    | events.Delivered
 )
 
 
@@ -117,8 +91,8 @@ class _ToolCallState(msgspec.Struct):
     started: bool = False
     finished: bool = False
     result: ToolResult | None = None
-    asked: ApprovalAsked | None = None
-    answered: ApprovalAnswered | None = None
+    asked: events.ApprovalAsked | None = None
+    answered: events.ApprovalAnswered | None = None
 
 
 class TurnLimits(msgspec.Struct, frozen=True):
@@ -192,10 +166,10 @@ class Turn:
             if c.result is None and c.call.name not in self._foreign
         ]
 
-    def unsettled(self) -> list[ToolCallFinished]:
+    def unsettled(self) -> list[events.ToolCallFinished]:
         """Tool lines that viewers still see running although the result is on record."""
         return [
-            ToolCallFinished(c.call.name, 0.0, c.result.ok, c.index)
+            events.ToolCallFinished(c.call.name, 0.0, c.result.ok, c.index)
             for c in self._calls
             if c.started and not c.finished and c.result is not None
         ]
@@ -203,15 +177,15 @@ class Turn:
     def last_words(self) -> list[AnyEvent]:
         """What goes into the log of a turn that is stopped here: each call gets a result that says what did and did not
         happen, and the text so far becomes a message, so that the history is whole."""
-        events: list[AnyEvent] = [*self.unsettled()]
+        settled: list[AnyEvent] = [*self.unsettled()]
         for command in self.open_calls():
             call, begun = command.call, isinstance(command, SettleTool)
-            events.append(ToolOutputRecorded(call.id, call.name, INTERRUPTED if begun else NEVER_RAN, ok=False))
+            settled.append(events.ToolOutputRecorded(call.id, call.name, INTERRUPTED if begun else NEVER_RAN, ok=False))
             if begun:
-                events.append(ToolCallFinished(call.name, ok=False, index=command.index))
+                settled.append(events.ToolCallFinished(call.name, ok=False, index=command.index))
         if self.shown:
-            events.append(MessageRecorded(text_message(self.shown), "stopped"))
-        return events
+            settled.append(events.MessageRecorded(text_message(self.shown), "stopped"))
+        return settled
 
     def due(self) -> list[TurnCommand]:
         """What to do next. Empty when the turn is over; tools of one answer come together."""
@@ -253,34 +227,40 @@ class Turn:
 
     def apply(self, event: AnyEvent, attempt: int = 0) -> None:
         """Takes note of a fact. Facts that decide nothing are accepted and ignored."""
-        if event.__class__ is MessageChunk:  # nearly every event: ahead of the match for speed alone
+        if event.__class__ is events.MessageChunk:  # nearly every event: ahead of the match for speed alone
             self._shown.add(event.text, attempt)
         else:
             self._apply(event, attempt)
 
     def _apply(self, event: AnyEvent, attempt: int) -> None:
         match event:
-            case MessageChunk(text):
+            case events.MessageChunk(text):
                 self._shown.add(text, attempt)
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self.attempt = max(self.attempt, attempt)
-            case AttemptDiscarded():
+            case events.AttemptDiscarded():
                 self._shown.withdraw(attempt)
                 self._said.withdraw(attempt)
-            case MessageRecorded(message, stop):
+            case events.MessageRecorded(message, stop):
                 self._record(message, stop)
-            case MessageStop(final):
+            case events.MessageStop(final):
                 self._end_message()
                 self._final_stop |= final
                 if not final:
                     self._said = AttemptText()
-            case ToolCallChunk() | ToolCallFinished() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
+            case (
+                events.ToolCallChunk()
+                | events.ToolCallFinished()
+                | events.ToolOutputRecorded()
+                | events.ApprovalAsked()
+                | events.ApprovalAnswered()
+            ):
                 self._apply_tool(event)
-            case HistoryCompressed(messages):
+            case events.HistoryCompressed(messages):
                 self._compress(messages)
-            case UsageRecorded(usage):
+            case events.UsageRecorded(usage):
                 self.usage += usage
-            case RunForked() | RunFinished():
+            case events.RunForked() | events.RunFinished():
                 self._apply_run_fact(event, attempt)
             case _ if isinstance(event, _Undecisive):
                 pass
@@ -303,20 +283,25 @@ class Turn:
         self._shown = AttemptText()
 
     def _apply_tool(
-        self, event: ToolCallChunk | ToolCallFinished | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
+        self,
+        event: events.ToolCallChunk
+        | events.ToolCallFinished
+        | events.ToolOutputRecorded
+        | events.ApprovalAsked
+        | events.ApprovalAnswered,
     ) -> None:
         match event:
-            case ToolCallChunk(index=index):
+            case events.ToolCallChunk(index=index):
                 if index < len(self._calls):
                     self._calls[index].started = True
-            case ToolCallFinished(index=index):
+            case events.ToolCallFinished(index=index):
                 if index < len(self._calls):
                     self._calls[index].finished = True
-            case ToolOutputRecorded(call_id=call_id):
+            case events.ToolOutputRecorded(call_id=call_id):
                 self._call_with(call_id).result = _result(event)
-            case ApprovalAsked(call_id=call_id):
+            case events.ApprovalAsked(call_id=call_id):
                 self._call_with(call_id).asked = event
-            case ApprovalAnswered(approval_id=approval_id):
+            case events.ApprovalAnswered(approval_id=approval_id):
                 for call in self._calls[self._unfinished :]:
                     if call.asked is not None and call.asked.approval_id == approval_id:
                         call.answered = event
@@ -338,9 +323,9 @@ class Turn:
         results = tuple(c.result for c in calls if c.result is not None)
         return [Message("tool", results)] if results else []
 
-    def _apply_run_fact(self, event: RunForked | RunFinished, attempt: int) -> None:
+    def _apply_run_fact(self, event: events.RunForked | events.RunFinished, attempt: int) -> None:
         """After a fork, the other run may have made the calls that have no result here: they count as begun."""
-        if isinstance(event, RunFinished):
+        if isinstance(event, events.RunFinished):
             self._finished = True
             return
         self._answers = 0
@@ -355,7 +340,7 @@ class Turn:
         self._unfinished = len(self._calls)
 
 
-def _result(recorded: ToolOutputRecorded) -> ToolResult:
+def _result(recorded: events.ToolOutputRecorded) -> ToolResult:
     """What the model is given of a tool's output: the text, and the images that models read."""
     images = tuple(
         Image(data=base64.b64encode(file.data).decode(), media_type=file.media_type)

@@ -24,12 +24,11 @@ from tailrace.agent.runner import TurnSettings
 from tailrace.agent.safety.allow import check_patterns
 from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.safety.waiting_approvals import WaitingApprovals
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
-from tailrace.app.approvals import JournalApprovals
+from tailrace.app.approvals import JournalApprovals, WaitingApprovals
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.health import PlatformsDown
@@ -41,6 +40,7 @@ from tailrace.app.usage.ledger import UsageLedger
 from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
 from tailrace.config.load import Config
+from tailrace.config.presets import PRESETS
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
 from tailrace.events import UsageRecorded
@@ -54,7 +54,6 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
 from tailrace.providers.open_attempt import ResumableAnswer
-from tailrace.providers.presets import PRESETS
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.host import OnEnd, keep_recovering

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.app.models import LOCAL
+from tailrace.app.timeline.run_overview import cost_of
 from tailrace.config.load import Config
+from tailrace.config.presets import dialect_of
 from tailrace.messages import SpentTokens, Usage
 from tailrace.providers.prices import cost_usd, load_prices
-from tailrace.providers.provider_dialects import counts_cache_apart, dialect_of
-from tailrace.runs.run_overview import cost_of
+from tailrace.wire.dialects import DIALECTS
 
 
 class Costs:
@@ -32,7 +33,8 @@ class Costs:
 
     def counts_cached_beside(self, provider: str) -> bool:
         """Whether this provider's input tokens are without those that it read from its cache."""
-        return provider != LOCAL and counts_cache_apart(self._config, provider)
+        dialect = dialect_of(self._config, provider) if provider != LOCAL else None
+        return dialect is not None and DIALECTS[dialect].counts_cache_apart
 
     def price(self, spent: SpentTokens) -> float | None:
         """Of one model's tokens."""

@@ -1,7 +1,7 @@
 """What the operator reads of a run that failed: what happened, and what to do next.
 
-The words of the advice are in `runs/failure_advice.py`, together with those that guests of a chat read; this module
-fills in what the config says of the provider. Pure: nothing is asked and nothing is looked up.
+The words of the advice are in `delivery/planning/failure_advice.py`, beside those that guests of a chat read; this
+module fills in what the config says of the provider. Pure: nothing is asked and nothing is looked up.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 from tailrace.agent.context import has_media as question_has_media
 from tailrace.app.models import LOCAL
 from tailrace.config.load import Config
+from tailrace.config.presets import PRESETS, Preset
 from tailrace.config.sections import ProviderSettings
+from tailrace.delivery.planning.failure_advice import ADVICE, problem_of, wait_words
 from tailrace.events import RunFailure
 from tailrace.messages import Message
 from tailrace.ports import Run
-from tailrace.providers.presets import PRESETS, Preset
-from tailrace.runs.failure_advice import ADVICE, problem_of, wait_words
 
 # How the servers that people run themselves are started.
 _STARTED_BY: Final = {

@@ -12,6 +12,7 @@ from tailrace.agent.safety.approval import ApprovalPolicy
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.app.models import AGENT, LOCAL, Models, check_known, default_model, endpoint_of, named, unaliased
 from tailrace.config.load import Config
+from tailrace.config.presets import PRESETS, Preset
 from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, RunParked
 from tailrace.flows.steps.base import Handler, StepError
@@ -25,7 +26,6 @@ from tailrace.ports import ENDED, Effect, Journal, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
-from tailrace.providers.presets import PRESETS, Preset
 from tailrace.wire.dialects import DIALECTS
 
 

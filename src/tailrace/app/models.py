@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+from tailrace.config import quirks
 from tailrace.config.load import Config
+from tailrace.config.presets import PRESETS, Preset
 from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, ProviderError
 from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.providers.attempt import Route
-from tailrace.providers.http import quirks
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.providers.http.reattaching import http_provider
 from tailrace.providers.http.refused_fields import RefusedFields
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
-from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport.port import Transport
 from tailrace.wire.dialects import DIALECTS
 

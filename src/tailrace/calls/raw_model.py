@@ -108,7 +108,7 @@ def _verbatim(route: Route, client_request: ClientRequest) -> Route:
 
 
 def not_told(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
-    """The parameters of the client that this route's provider is not told: its API has no word for them, or it was
+    """The parameters of the client that this route's provider does not get: its API does not support them, or it was
     found to refuse them."""
     provider = route.provider
     if provider.dialect == client_request.dialect:

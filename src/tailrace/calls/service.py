@@ -63,8 +63,8 @@ class CallService(RunHost["_CallExecution"]):
         lease_s: float = LEASE_S,
         on_end: OnEnd | None = None,
     ) -> None:
-        """`routes_for` says where a request can go; it raises `ConfigError` and `InvalidRequest`. `on_end` is told of
-        each call that ended here; it must return quickly."""
+        """`routes_for` says where a request can go; it raises `ConfigError` and `InvalidRequest`. `on_end` is called
+        with each call that ended here; it must return quickly."""
         super().__init__(journal, CALL_KIND, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
         self._caller = caller
         self._routes_for = routes_for

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+from tailrace.app.timeline.run_overview import OWN_RECORDS
 from tailrace.errors import RunNotFound, TailraceError
+from tailrace.flows.definition.public_ids import RUN, public_id, run_id_of
 from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import Journal, Run
-from tailrace.runs.public_ids import RUN, public_id, run_id_of
-from tailrace.runs.run_overview import OWN_RECORDS
 
 LAST = "last"
 RUN_HELP = "a run's id, the beginning of one, or `last`"

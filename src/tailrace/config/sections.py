@@ -236,7 +236,7 @@ class ProviderSettings(CallOverrides):
     extra_body: Mapping[str, Any] = NOTHING  # merged into every request
     stream: StreamMode = "auto"
     reattach: bool = False  # `responses` alone: the provider keeps its answers, and a broken stream is read on there
-    quirks: tuple[str, ...] = ()  # known deviations that this server has too, by their names in `providers/quirks.py`
+    quirks: tuple[str, ...] = ()  # known deviations that this server has too, by their names in `config/quirks.py`
     model_path: str | None = None  # the embedded model's file; relative to the home directory
 
     @classmethod

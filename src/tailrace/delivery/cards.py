@@ -8,6 +8,6 @@ MAX_DETAIL = 160  # characters of a name or an address on a card
 
 
 def card_words(kind: str, *details: str) -> str:
-    """A card in one line in brackets: it is no text that somebody wrote."""
+    """A card in one line in brackets, which mark it as no typed text."""
     told = ", ".join(filter(None, (preview_line(detail, MAX_DETAIL) for detail in details)))
     return f"[{kind}: {told}]" if told else f"[{kind}]"

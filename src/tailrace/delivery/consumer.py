@@ -341,7 +341,7 @@ class GatewayStreamConsumer:
         if not done or (self._suspended and planner.outline.finished is None):
             return None
         if planner.state.until_heard and self._on_undelivered is not None:
-            await self._on_undelivered()  # before the end: a delivery that has ended is nobody's to look at again
+            await self._on_undelivered()  # before the end: no process reads an ended delivery again
         return await self._ledger.close(error=self._error())
 
     async def _read(self) -> int:

@@ -32,7 +32,7 @@ class Place(Value):
     thread: str = ""
     kind: ChatKind = "private"
     extra: dict[str, str] = msgspec.field(default_factory=dict)  # what else the adapter needs for answering
-    only_for: str = ""  # a person's id: nobody else needs to see what is sent; a platform that can hides it from them
+    only_for: str = ""  # the one person who needs to see what is sent; a platform that can hides it from others
 
     @property
     def key(self) -> str:
@@ -71,7 +71,7 @@ class Capabilities(Value):
     buttons: bool = False
     reactions: bool = False  # there are none, and a reaction to a message stands for one of them
     threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
-    joins_threads: bool = False  # a thread in which it has answered is its conversation: nobody has to name it there
+    joins_threads: bool = False  # a thread in which the bot has answered is its conversation, and needs no mention
     hides: bool = False  # what is for one person alone is hidden from others, and not counted by `windows`
     command_mark: str = "/"  # what a person types before a command's name
     max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
@@ -332,12 +332,11 @@ class MessageReceived(_Update, tag="message"):
     `text` is what was typed, without the mention of the bot; a platform's own slash commands arrive as their text,
     `/stop`. `quoted`: what the message brought along of others, such as the message that it replies to; `reply_to` is
     the id of one that `Platform.quoted` can read. `addressed`: in a group, the message mentions the bot or replies to
-    it. `to_others`: it is addressed to somebody else, as a command with another bot's name is. `at_limit`: the text is
-    as long as the client allows for one message, or one of several that clients send together, so that more may follow
-    (G89). `forwarded`: all of it is somebody else's; the person's comment is a message of its own, right before or
-    after it. `late_s`: it was written so many seconds before a process was there to receive it, by the platform's
-    clock, 0 where that is not known; None for all others. `from_downtime`: it was written minutes before the process
-    started.
+    it. `to_others`: it is addressed to another person or bot. `at_limit`: the text is as long as the client allows for
+    one message, or one of several that clients send together, so that more may follow (G89). `forwarded`: all of it was
+    written by others; the person's comment is a message of its own, right before or after it. `late_s`: it was written
+    so many seconds before a process was there to receive it, by the platform's clock, 0 where that is not known; None
+    for all others. `from_downtime`: it was written minutes before the process started.
     """
 
     text: str = ""

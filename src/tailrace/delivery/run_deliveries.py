@@ -19,8 +19,7 @@ BEGINS_S = 300.0  # after its run, at the latest: storage may be slow in between
 
 
 async def delivery_of(journal: Journal, run: Run) -> Run | None:
-    """The delivery of this run; None where nobody shows it in a chat, or the record of it is deleted. Raises
-    `JournalError`."""
+    """The delivery of this run; None where no chat shows it, or the record of it is deleted. Raises `JournalError`."""
     newest, after = await journal.runs(kind=DELIVERY, limit=1) if run.new.session else [], run.id
     for _ in range(MAX_READ):
         if not newest or newest[0].id <= after:  # the journal would wait for the next one

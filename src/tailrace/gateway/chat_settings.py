@@ -39,7 +39,7 @@ class ChatSettings(Value):
     moved_by: str = ""
 
     def begun_anew(self, update_id: str, *, is_empty: bool) -> ChatSettings:
-        """`is_empty`: nothing was said in the conversation of now, and nobody wants to go back to it."""
+        """`is_empty`: nothing was said in the current conversation, so that /back need not return to it."""
         if self.moved_by == update_id:
             return self
         number = max(self.newest, self.generation) + 1
@@ -96,7 +96,7 @@ class PairingCode(Value):
 
 
 class Welcome(Value):
-    """Somebody was let in, and is still to be told so."""
+    """A person whose code was accepted, and who is still to be told so."""
 
     place: Place
     code: str  # that has let them in

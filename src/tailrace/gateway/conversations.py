@@ -347,8 +347,8 @@ class Conversations:
         return with_quoted_files(replace(received, quoted=(*read, *received.quoted)))
 
     async def _busy(self, received: MessageReceived, session: str) -> Busy:
-        """A message ends the answer under way, or waits for it. Where that waits for another person's answer, the
-        message waits: nobody loses a question by what others write in the same chat."""
+        """A message ends the answer under way, or waits for it. It waits where that answer has an open question to
+        another person: no message of others withdraws a question."""
         if self._settings.busy == "queue" or received.place.kind == "private":
             return self._settings.busy
         asked = await self._runs.open_approval(received.place, received.sender)

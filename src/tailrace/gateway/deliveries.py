@@ -40,7 +40,7 @@ from tailrace.runs.signals import run_beside
 log = logging.getLogger("tailrace.gateway")
 MAX_DEFERRED = 8  # times that a delivery whose run cannot be read is deferred, before the chat is told
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
-ANOTHER_ACCOUNT_S = 86_400.0  # that a delivery waits for an account that nobody serves
+ANOTHER_ACCOUNT_S = 86_400.0  # that a delivery waits for an account that no process serves
 HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
 BELOW_S = 10.0  # for what a message stands below
 LOOK_S = 0.25  # between two looks for runs that were left to the next process
@@ -91,12 +91,12 @@ class Deliveries(RunHost["_Delivery"]):
             await self._processes.announce_hand_over()
 
     async def note_undelivered(self, place: Place, delivery: str) -> None:
-        """The platform takes this answer once somebody has written in the place again. Raises `JournalError`."""
+        """The platform takes this answer once a person has written in the place again. Raises `JournalError`."""
         await self._undelivered.add(place, delivery)
 
     async def send_undelivered(self, place: Place) -> None:
-        """Somebody has written there: undelivered answers are sent whole, above the new one. Another process may do the
-        same at this moment, so `SENT_AGAIN` is a part of the first delivery, and all deliveries are on record before
+        """Sends undelivered answers whole, above the answer to a new message. Another process may do the same at this
+        moment, so `SENT_AGAIN` is a part of the first delivery, and all deliveries are on record before
         one begins or leaves the list. Raises `JournalError`."""
         if not self._platform.capabilities(place).reply_window:
             return
@@ -158,7 +158,7 @@ class Deliveries(RunHost["_Delivery"]):
         """A message of our own, as soon as the chat's budget allows; it names commands as they are typed there. `key`
         is unique to the message: where a platform knows one that was sent, it is not sent again. It stands below those
         that were said there before, and below the answers of the runs `below`, unless these take longer than `BELOW_S`
-        to be shown. `only_for`: nobody else needs to see it."""
+        to be shown. `only_for`: the one person who needs to see it."""
         where = replace(place, only_for=only_for.id) if only_for is not None else place
         shown = with_mark(text, self._platform.capabilities(place).command_mark)
         above = [*self.being_said(place), *(task for run_id, task in self._showing() if run_id in below)]
@@ -264,8 +264,8 @@ class Deliveries(RunHost["_Delivery"]):
         return platform_of(run) == self._platform.name and account_of_delivery(run) in accounts
 
     async def see_to_other_accounts(self) -> None:
-        """What waits for an account that neither this config nor another process has: nobody shows it, and nothing else
-        would say so. The log does at each start, and after `ANOTHER_ACCOUNT_S` it is given up."""
+        """Deliveries for an account that neither this config nor another process has are logged at each start, and
+        given up after `ANOTHER_ACCOUNT_S`."""
         await self._processes.look()
         for run in await self._journal.orphans():
             if run.new.kind != DELIVERY or platform_of(run) != self._platform.name or self._wants(run):

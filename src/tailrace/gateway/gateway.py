@@ -207,7 +207,7 @@ class PlatformRunner:
         self._conversations.take_no_more()
 
     async def drain(self, timeout_s: float) -> None:
-        """The platform stays connected: whoever is asked for approval can answer."""
+        """The platform stays connected, so that people can answer open questions for approval."""
         await self._conversations.flush()
         await self.deliveries.drain(timeout_s)
 
@@ -300,7 +300,7 @@ class PlatformRunner:
             log.info("%s was polled by %s, which is gone; this process goes on", name, before)
         await run_beside(self._lease.lost(), self._serve())
         log.warning("%s: this process was taken for dead, or hung for too long; it stops polling and sending", name)
-        self._down.clear(name)  # whoever polls it now knows
+        self._down.clear(name)  # the process that polls it now knows
         await self.deliveries.release()
         await self._processes.announce_hand_over()
 
@@ -320,7 +320,7 @@ class PlatformRunner:
             try:
                 await self._conversations.newcomers.welcome()
             except JournalError as exc:
-                log.warning("%s: whether somebody was let in is not known: %s", self.platform.name, exc)
+                log.warning("%s: whether a pairing code was accepted is not known: %s", self.platform.name, exc)
                 await asyncio.sleep(self._processes.interval_s)
 
     async def _see_to_other_accounts(self) -> None:

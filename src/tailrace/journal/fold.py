@@ -146,15 +146,12 @@ class Fold:
         """The snapshot at its seq: it stands for every entry up to here."""
         return Entry(self.seq, self.snapshot(), self.attempt)
 
-    def apply(self, entry: Entry) -> None:
-        event = entry.event
-        self.seq, self.attempt = entry.seq, entry.attempt
+    def apply(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
+        event, attempt = entry.event, entry.attempt
+        self.seq, self.attempt = entry.seq, attempt
         if event.__class__ is events.MessageChunk:  # nearly every entry: 0.3 µs in place of 0.5
-            self._message().add(event.text, entry.attempt)
-        else:
-            self._apply(event, entry.attempt)
-
-    def _apply(self, event: AnyEvent, attempt: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
+            self._message().add(event.text, attempt)
+            return
         match event:
             # What every model call has comes first: a case that does not match costs more than such an event does.
             case events.RunStarted():

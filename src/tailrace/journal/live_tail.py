@@ -12,7 +12,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tailrace.errors import CursorAhead, JournalError, RunNotFound
 from tailrace.events import AnyEvent, Entry, RunFinished
@@ -30,23 +30,8 @@ MAX_PAUSE_S = 0.025  # a delay that no person notices
 NOTHING = Batch()
 
 
-class LiveViewer(Protocol):
-    """A viewer that has everything up to its cursor and is offered what is published."""
-
-    cursor: int
-
-    def offer(self, batch: Batch) -> None:
-        """Takes the batch, which follows upon the cursor, or is no longer live. An exception is passed to `fail`."""
-
-    def fail(self, error: Exception) -> None:
-        """It has raised this error, and is no longer live."""
-
-    def resync(self) -> None:
-        """Something else than a batch has come: a failure, the end, entries that are in storage alone."""
-
-
 class LiveViewers:
-    """The live viewers of one run, and when they are offered what is published.
+    """The viewers of one run that have everything up to their cursors, and when they are offered what is published.
 
     Up to `AT_ONCE` viewers have it in the tick of the commit. More have it in rounds: `AT_ONCE` in each tick, so
     that other runs are served in between, and then a pause. What is published meanwhile is held for the next round, and
@@ -60,17 +45,17 @@ class LiveViewers:
     __slots__ = ("_held", "_held_bytes", "_held_entries", "_next", "_not_before", "_viewers")
 
     def __init__(self) -> None:
-        self._viewers: dict[LiveViewer, None] = {}  # in the order in which they came
+        self._viewers: dict[Viewer[Any], None] = {}  # in the order in which they came
         self._held: list[Batch] = []  # each follows upon the one before
         self._held_entries = self._held_bytes = 0
         self._next: asyncio.Handle | None = None  # the next tick of a round, or the next round
         self._not_before = 0.0  # the next round
 
-    def add(self, viewer: LiveViewer) -> None:
+    def add(self, viewer: Viewer[Any]) -> None:
         """It has all that is published so far, also what is held for the others."""
         self._viewers[viewer] = None
 
-    def remove(self, viewer: LiveViewer) -> None:
+    def remove(self, viewer: Viewer[Any]) -> None:
         self._viewers.pop(viewer, None)
         if self._next is not None and not self._viewers:
             self._end_rounds()  # the next viewer may be on another loop
@@ -103,7 +88,7 @@ class LiveViewers:
         self._drop_held()
         self._offer_part(batch, (*self._viewers,), 0)
 
-    def _offer_part(self, batch: Batch, viewers: tuple[LiveViewer, ...], start: int) -> None:
+    def _offer_part(self, batch: Batch, viewers: tuple[Viewer[Any], ...], start: int) -> None:
         end = start + AT_ONCE
         self._next, loop = None, asyncio.get_running_loop()
         _offer(viewers[start:end], batch)
@@ -124,7 +109,7 @@ class LiveViewers:
         self._held, self._held_entries, self._held_bytes = [], 0, 0
 
 
-def _offer(viewers: Iterable[LiveViewer], batch: Batch) -> None:
+def _offer(viewers: Iterable[Viewer[Any]], batch: Batch) -> None:
     """A viewer that came while the batch was held has its beginning already, or all of it."""
     after, last = batch[0].seq - 1, batch[-1].seq
     rests: dict[int, Batch] = {}
@@ -361,16 +346,16 @@ class Viewer(ABC, Generic[P]):
 
     @abstractmethod
     def offer(self, batch: Batch) -> None:
-        """Called by the tail."""
+        """Takes the batch, which follows upon the cursor, or is no longer live. An exception is passed to `fail`."""
 
     def fail(self, error: Exception) -> None:
-        """Called by the tail."""
+        """`offer` has raised this error: the viewer is no longer live."""
         self._take = None
         if self._over is not None and not self._over.done():
             self._over.set_exception(error)
 
     def resync(self) -> None:
-        """Called by the tail."""
+        """Something else than a batch has come: a failure, the end, entries that are in storage alone."""
         self._take = None
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
@@ -443,6 +428,16 @@ class PageViewer(Viewer[LogPage]):
 
     async def _from_storage(self) -> LogPage:
         return await self._source.stored_page(self._run_id, self.cursor)
+
+
+class ViewedJournal(Source, Protocol):
+    """Base of the journals: their viewers."""
+
+    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> EntryViewer:
+        return EntryViewer(self, run_id, after, snapshot=snapshot)
+
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> PageViewer:
+        return PageViewer(self, run_id, after, snapshot=snapshot)
 
 
 def next_page_end(after: int) -> int:

@@ -16,10 +16,11 @@ from typing import Unpack
 
 import msgspec
 
+from tailrace import ports
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import fold, is_fact
-from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, next_page_end
+from tailrace.journal.live_tail import NOTHING, Tail, ViewedJournal, next_page_end
 from tailrace.journal.memory_state import MemoryState
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sessions.session_runs import session_of
@@ -29,25 +30,10 @@ from tailrace.journal.stored.commit_times import timed_stretches
 from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns, Recorded
 from tailrace.journal.stored.memory_run import NO_CLAIMS, MemoryRun
 from tailrace.journal.waiters import Waiters
-from tailrace.ports import (
-    CRASH_LOOP,
-    ENDED,
-    RUNS_LIMIT,
-    Batch,
-    Lease,
-    LogPage,
-    NewRun,
-    Run,
-    RunFilter,
-    RunState,
-    SessionPage,
-    SessionRuns,
-    Signal,
-    WriteEvents,
-)
+from tailrace.ports import ENDED, RUNS_LIMIT, Batch, Lease, NewRun, Run, SessionPage, SessionRuns, Signal, WriteEvents
 
 
-class MemoryJournal(MemoryState):
+class MemoryJournal(MemoryState, ViewedJournal):
     """`clock` is the wall clock, in seconds since the epoch. `ended_runs` records a run in storage before a viewer sees
     its end. Then it is forgotten here: storage answers, and viewers keep their tail."""
 
@@ -77,7 +63,7 @@ class MemoryJournal(MemoryState):
         """With `lease_s` it is claimed from the start."""
         at = self._clock()
         run_id = new_run_id(at, after=self._newest.get(new.session, "") if new.session else "")
-        state: RunState = "pending" if lease_s is None else "running"
+        state: ports.RunState = "pending" if lease_s is None else "running"
         run = Run(run_id, new, state, 1, 1, created_at=at, claims=0 if lease_s is None else 1, owner=owner)
         self._runs[run_id] = known = MemoryRun(run)
         known.lease_until = at + (lease_s or 0.0)
@@ -131,7 +117,7 @@ class MemoryJournal(MemoryState):
         elif lease.epoch in known.suspected and known.run.state not in ENDED:
             known.suspected -= {lease.epoch}
             known.set(kills=len(known.suspected))
-            if known.run.parked is not None and known.run.parked.kind == CRASH_LOOP:
+            if known.run.parked is not None and known.run.parked.kind == ports.CRASH_LOOP:
                 known.set(state="pending", parked=None)
 
     async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
@@ -219,7 +205,7 @@ class MemoryJournal(MemoryState):
             self._forget(lease.run_id)
             then(error)
 
-        run = known.changed(state=finished.status, owner="", finished=finished)
+        run = known.changed(state=finished.status, owner="", finished=finished, last_seq=entry.seq)
         ended = EndedRun(run, [*known.shown, entry], known.times.with_end(entry.seq, self._clock()))
         self._ended_runs.add(ended, recorded, at_once=waited_for or known.is_observed)
         return entry
@@ -274,7 +260,7 @@ class MemoryJournal(MemoryState):
     async def get(self, run_id: str) -> Run:
         return self._run(run_id).run
 
-    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
+    async def runs(self, **wanted: Unpack[ports.RunFilter]) -> list[Run]:
         found = [known.run for known in self._runs.values() if known.matches(wanted)]
         return sorted(found, key=attrgetter("id"), reverse=True)[: wanted.get("limit", RUNS_LIMIT)]
 
@@ -352,13 +338,7 @@ class MemoryJournal(MemoryState):
     async def snapshot(self, run_id: str) -> Entry:
         return fold(await self.read(run_id)).entry()
 
-    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> EntryViewer:
-        return EntryViewer(self, run_id, after, snapshot=snapshot)
-
-    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> PageViewer:
-        return PageViewer(self, run_id, after, snapshot=snapshot)
-
-    async def stored_page(self, run_id: str, after: int) -> LogPage:
+    async def stored_page(self, run_id: str, after: int) -> ports.LogPage:
         batch = await self.page(run_id, after)
         return Batch(batch[: next_page_end(after) - after]).page
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import wraps
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
@@ -17,21 +17,11 @@ from typing import Any, Protocol, TypeVar, Unpack, cast
 from tailrace.errors import JournalError
 from tailrace.events import Entry, RunFinished
 from tailrace.journal.bus import Bus, bus_of
-from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
+from tailrace.journal.live_tail import Source, ViewedJournal
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sessions.session_runs import joined
 from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRun, EndedRuns
-from tailrace.ports import (
-    RUNS_LIMIT,
-    Journal,
-    Lease,
-    NewRun,
-    Run,
-    RunFilter,
-    SessionPage,
-    SessionRuns,
-    Versioned,
-)
+from tailrace.ports import RUNS_LIMIT, Journal, Lease, NewRun, Run, RunFilter, SessionPage, SessionRuns, Versioned
 
 _ALL = 1_000_000  # sessions: what lives in memory is little
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -40,7 +30,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Storage(Journal, Source, Protocol):
     """A journal that can store a whole run at once."""
 
-    async def record(self, ended: EndedRun) -> None:
+    def record(self, ended: EndedRun) -> Awaitable[None]:
         """Stores a whole run that has ended in memory."""
 
     async def run_with_key(self, idempotency_key: str) -> Run | None: ...
@@ -57,8 +47,9 @@ def _routed(method: Method) -> Method:
     return cast("Method", forward)
 
 
-class MemoryFirst:
-    """A journal over storage in which runs of durability "memory" are not written before they end."""
+class MemoryFirst(ViewedJournal):
+    """A journal over storage in which runs of durability "memory" are not written before they end. It is the source of
+    its viewers: storage may have a run before its viewer attaches."""
 
     def __init__(
         self, storage: Storage, *, clock: Callable[[], float] = time.time, record_every_s: float = INTERVAL_S
@@ -137,14 +128,6 @@ class MemoryFirst:
         if known is None and new.durability == "memory":
             return await self._storage.run_with_key(new.idempotency_key)
         return known
-
-    # A viewer's source is this journal and not the one that has the run now: storage may have it before it attaches.
-
-    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> EntryViewer:
-        return EntryViewer(self, run_id, after, snapshot=snapshot)
-
-    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> PageViewer:
-        return PageViewer(self, run_id, after, snapshot=snapshot)
 
     append = _routed(Journal.append)
     writer = _routed(Journal.writer)

@@ -9,18 +9,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tailrace.events import (
-    Entry,
-    MessageRecorded,
-    ProviderAnswer,
-    ProviderEvents,
-    ReasoningChunk,
-    Snapshot,
-    TextSoFar,
-    ToolArgumentsChunk,
-    from_json,
-    to_json,
-)
+from tailrace import events
+from tailrace.events import Entry, MessageRecorded, ProviderAnswer, ProviderEvents, ReasoningChunk, ToolArgumentsChunk
 from tailrace.messages import Reasoning
 from tailrace.ports import StoredLine
 
@@ -46,8 +36,8 @@ def line_without_reasoning(line: StoredLine) -> StoredLine | None:
     """The same without what the model thought: None for an entry that is nothing else."""
     if line.type not in _WITH_REASONING:
         return line
-    entry = Entry(line.seq, from_json(line.json), line.attempt)
-    shown = [StoredLine(line.seq, line.attempt, to_json(each.event)) for each in without_reasoning([entry])]
+    entry = Entry(line.seq, events.from_json(line.json), line.attempt)
+    shown = [StoredLine(line.seq, line.attempt, events.to_json(each.event)) for each in without_reasoning([entry])]
     return shown[0] if shown else None
 
 
@@ -62,8 +52,8 @@ def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
         event = entry.event
         if isinstance(event, ReasoningChunk | ProviderEvents | ProviderAnswer):
             continue
-        if isinstance(event, Snapshot) and event.reasoning.text:
-            yield Entry(entry.seq, msgspec.structs.replace(event, reasoning=TextSoFar()), entry.attempt)
+        if isinstance(event, events.Snapshot) and event.reasoning.text:
+            yield Entry(entry.seq, msgspec.structs.replace(event, reasoning=events.TextSoFar()), entry.attempt)
         elif isinstance(event, MessageRecorded):
             yield Entry(entry.seq, _without_thoughts(event), entry.attempt)
         else:

@@ -36,11 +36,12 @@ class Installed(NamedTuple):
         try:
             loaded = import_module(module, self.package)
             return attrgetter(attribute)(loaded) if attribute else loaded
-        except ImportError as exc:
-            advice = f"; {install_command(extra)}" if extra else ""
-            raise ConfigError(f"the library of {shown} is not installed ({exc}){advice}", key=key) from exc
         except Exception as exc:
-            raise ConfigError(f"{shown} cannot be loaded: {_reason(exc)}", key=key) from exc
+            if isinstance(exc, ImportError) and extra:
+                message = f"the library of {shown} is not installed ({exc}); {install_command(extra)}"
+            else:
+                message = f"{shown} cannot be loaded: {_reason(exc)}"
+            raise ConfigError(message, key=key) from exc
 
     def call(self, reference: str, *arguments: object, key: str = "") -> Any:
         """Calls what the reference names. Raises `ConfigError` as `load` does, and for any failure of the integration's

@@ -7,7 +7,7 @@ an edit anywhere else, the port is wrong.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
 
@@ -69,20 +69,15 @@ class StreamDecoder(Protocol):
 class AnswerStream(Protocol):
     """One streamed answer under way."""
 
-    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        """Deltas as they arrive: one list per read. The list is empty for bytes that completed no delta, such as
-        keep-alives, because the idle deadline counts them. A non-streaming answer has no deltas. Raises `Retryable` or
-        `Permanent` where the stream fails, after the deltas before the failure."""
-
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
-        """Hands each list that the iterator would give to `take`, and returns at the end of the answer. Raises as the
-        iterator does, and what `take` raises, which ends the reading. An answer that can calls `take` in the very
-        callback in which its bytes arrive: for a token no task is woken. Use this or the iterator, not both."""
-        async for deltas in self:
-            take(deltas)
+        """Hands deltas to `take` as they arrive, one list per read, and returns at the end of the answer. The list is
+        empty for bytes that completed no delta, such as keep-alives, because the idle deadline counts them. A
+        non-streaming answer has no deltas. Raises `Retryable` or `Permanent` where the stream fails, after the deltas
+        before the failure, and what `take` raises, which ends the reading. An answer that can calls `take` in the very
+        callback in which its bytes arrive: for a token no task is woken."""
 
     def completion(self) -> Completion:
-        """The answer so far: complete after the iterator ended, partial before. Works after the connection is closed
+        """The answer so far: complete after `pump` has returned, partial before. Works after the connection is closed
         too."""
 
     @property

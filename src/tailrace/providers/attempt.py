@@ -28,13 +28,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.ports import AnswerStream, Provider, ReattachingProvider
-from tailrace.providers.deadlines import (
-    AttemptDeadlines,
-    DeadlineWatch,
-    Purpose,
-    deadlines_of,
-    usual_deadlines,
-)
+from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
 from tailrace.providers.reattach import Reattachment
@@ -135,7 +129,7 @@ class Attempt:
         returned a `StopCall`."""
         route = self._route
         self._purpose = purpose
-        deadlines = usual_deadlines(route.policy, purpose, local=route.local)
+        deadlines = deadlines_of(route.policy, purpose=purpose, context_tokens=0, local=route.local)
         if budget_s is not None:
             total_s = budget_s if deadlines.total_s is None else min(deadlines.total_s, budget_s)
             deadlines = msgspec.structs.replace(deadlines, total_s=total_s)
@@ -259,8 +253,12 @@ class Attempt:
         return self._done
 
     def _take_read(self, deltas: list[AnyDelta]) -> None:
-        """Takes the deltas of one read. It is called as the bytes arrive, outside of the task that waits for the end of
-        the answer, and once for a token: nothing here is done that has been done before."""
+        """Takes the deltas of one read. The transport calls it as the bytes arrive, outside the task that waits for the
+        end of the answer, and once for a token: nothing is done here that was done before."""
+        # A text delta of a durable run on its way to an SSE viewer, by the names of what is called:
+        # Attempt._take_read -> _sink (the listener's `deltas`, behind the middleware's) -> DeltaLog.deltas -> to_events
+        # -> _add -> _write (`Journal.writer`) -> the group commit -> Tail.publish -> LiveViewers.offer -> the viewer's
+        # `offer` -> the `take` of its `follow` -> EventStream.send.
         again, watch = self.reattachment, self._watch
         if again is not None and not again.id:
             again.note_id()

@@ -122,7 +122,7 @@ class Caller:
         budget_s: float | None = None,
     ) -> CallResult | None:
         """The answer that an earlier process asked for with this request and that its provider keeps: the listener gets
-        it from its beginning. None where it is lost, which the listener is told: the caller goes on from what is on
+        it from its beginning. None where it is lost (`answer_lost`): the caller goes on from what is on
         record. Raises `Permanent` where the provider ended the answer with an error that will come again, and the error
         of a `StopCall`."""
         route = _route_of(answer, routes)
@@ -173,7 +173,7 @@ class Caller:
         )
 
     def watched(self, request: ModelRequest, routes: Sequence[Route], listener: CallListener) -> CallListener:
-        """The listener of one call inside the middleware, which counts and traces what the listener is told."""
+        """The listener of one call inside the middleware, which counts and traces what the listener gets."""
         for wrap in self._middleware:
             listener = wrap(request, routes, listener)
         return listener
@@ -431,7 +431,7 @@ class _CallInProgress:
         log_next_attempt(last, route.provider.name, route.model, wait_s)
 
     async def _hold(self, error: ProviderError) -> None:
-        """Lets whoever watches calls keep this one from its end."""
+        """Awaits the shutdown hook."""
         if self._caller.before_giving_up is not None:
             await self._caller.before_giving_up(error)
 

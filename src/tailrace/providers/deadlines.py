@@ -1,8 +1,8 @@
 """The deadlines of one attempt, kept apart, over a single timer.
 
 Owns four deadlines: to the first token, between bytes (idle), between pieces of an answer (progress), and in total.
-Knows no provider and no bytes: it is told when bytes arrive, and interrupts the task that waits. The deadline for
-connecting belongs to the transport, which alone knows when it is connected.
+Knows no provider and no bytes: the reader notes when bytes arrive, and the watch interrupts the task that waits. The
+deadline for connecting belongs to the transport, which alone knows when it is connected.
 """
 
 from __future__ import annotations
@@ -63,27 +63,9 @@ def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, l
     return AttemptDeadlines(first_token_s, idle_s, progress_s, policy.total_timeout_s, counts)
 
 
-_MAX_USUAL = 256
-_usual: dict[tuple[int, Purpose, bool], tuple[CallPolicy, AttemptDeadlines]] = {}
-
-
-def usual_deadlines(policy: CallPolicy, purpose: Purpose, *, local: bool) -> AttemptDeadlines:
-    """Those of a context of usual size, worked out once for each policy object: the config's live as long as it does,
-    and every attempt begins with this."""
-    key = id(policy), purpose, local
-    known = _usual.get(key)
-    if known is not None and known[0] is policy:
-        return known[1]
-    deadlines = deadlines_of(policy, purpose=purpose, context_tokens=0, local=local)
-    if len(_usual) >= _MAX_USUAL:
-        _usual.clear()
-    _usual[key] = policy, deadlines
-    return deadlines
-
-
 def idle_counts_from_opening(policy: CallPolicy, *, local: bool) -> bool:
     """Whether an open stream can be idle before its first piece. What the user set decides: an idle deadline counts
-    from the opening, and a deadline for the first token is not cut short by an idle deadline that nobody set. A local
+    from the opening, and a deadline for the first token is not cut short by a default idle deadline. A local
     model may take minutes over a prompt."""
     if policy.idle_timeout_s is not None:
         return True
@@ -117,7 +99,7 @@ class DeadlineWatch:
     A process that was suspended reads what came meanwhile before it judges the provider by its own silence (L146).
 
     Once the answer has `begun`, `note_bytes` does nothing but set `bytes_at` and `advanced_at` to the loop's time:
-    whoever takes tokens may do so itself.
+    a reader of tokens may set them itself.
     """
 
     __slots__ = (

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tailrace.errors import PeerError, Permanent, ProviderError, StreamCut, TimedOut
 from tailrace.providers.retry.route_order import MOVES_ON
 from tailrace.providers.transport.port import CANNOT_CONNECT
-from tailrace.wire.error_texts import says
+from tailrace.values.error_texts import says
 
 REPROBE_S = 3600.0  # a route that refuses to stream
 FIRST_REPROBE_S = 60.0  # a route whose streams failed: that may pass, so it is tried sooner; doubled each time

@@ -1,4 +1,4 @@
-"""The failure of a run: how its log records the reason, and the words for the person or surface that stopped it."""
+"""The failure of a run: how its log records the reason."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ from typing import Final
 
 from tailrace.errors import ConfigError, ForkRefused, JournalError, ProviderError, Retryable, TailraceError, TimedOut
 from tailrace.events import RunFailure
-from tailrace.runs.signals import INTERRUPTED, NEWER_MESSAGE
-from tailrace.wire.error_texts import says
-
-# By the name under which a surface asks and stops; any other name is a user's or a key's, and is shown as it is.
-_SURFACES: Final = {
-    "cli": "a terminal",
-    "editor": "an editor",
-    "local": "a client of the server",
-    "mcp": "an MCP host",
-    "python": "a Python program",
-}
+from tailrace.values.error_texts import says
 
 _WHAT_IS_READ: Final = re.compile(r"\b(?:inputs?|prompt|messages|conversation)\b", re.IGNORECASE)
 _ROOM_ASKED: Final = re.compile(
@@ -117,14 +107,3 @@ def unexpected_failure(error: Exception) -> RunFailure:
             return RunFailure("error", str(error))
         case _:
             return RunFailure("internal", f"{type(error).__name__}: {error}")
-
-
-def stop_words(failure: RunFailure | None, *, viewer: str = "") -> str:
-    """`stopped by alice`, `interrupted by a newer message from an editor`; in lower case, without a full stop.
-    `viewer` is the surface that shows it: another surface of the same name is named as such."""
-    if failure is None or not failure.by:
-        return failure.message if failure is not None else INTERRUPTED.message
-    who = _SURFACES.get(failure.by, failure.by)
-    if failure.by == viewer:
-        who = f"another {who.partition(' ')[2]}"
-    return f"{failure.message} from {who}" if failure.code == NEWER_MESSAGE else f"stopped by {who}"

@@ -31,7 +31,6 @@ from tailrace.server.routes import (
     health,
     openapi,
     page,
-    run_timeline,
     runs,
     sequences,
     sessions,
@@ -55,7 +54,6 @@ MODULES: tuple[RouteModule, ...] = (
     sessions.routes,
     approvals.routes,
     usage.routes,
-    run_timeline.routes,
     sequences.routes,
     page.routes,
 )

@@ -7,7 +7,7 @@ behind (L148), so it finds next to nothing. Therefore:
 - the youngest generation is collected by the interpreter, whenever so many objects are there more than before. While
   streams end, their old objects hide new ones from that count, so a busy server collects it from time to time too;
 - older objects are looked at by a full collection, made here: when few requests are in flight, or when memory has
-  grown by a lot whoever waits.
+  grown by a lot, even if streams wait for it.
 
 docs/decisions/0016-garbage-collector.md has the pauses by threshold.
 """

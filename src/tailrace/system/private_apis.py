@@ -47,12 +47,6 @@ is_writing_paused: Final[Callable[[web.RequestHandler], bool]] = attrgetter("_pa
 and it is asked for each viewer of each token."""
 
 
-def set_match_info(request: web.Request, match_info: web.UrlMappingMatchInfo) -> None:
-    """What the router would have found. The application's own way there is three coroutines and a new match for every
-    request."""
-    request._match_info = match_info
-
-
 def set_headers(request: web.BaseRequest, headers: CIMultiDictProxy[str]) -> None:
     """The headers of a request that was made from a message without any, which all requests of a route share. And none,
     for a stream that lets go of its client's headers once they have been read."""
@@ -68,7 +62,8 @@ def set_writer(request: web.BaseRequest, writer: AbstractStreamWriter) -> None:
 def fill_request(
     request: web.Request, headers: CIMultiDictProxy[str], match_info: web.UrlMappingMatchInfo, body: bytes
 ) -> None:
-    """`set_headers` and `set_match_info` in one, and what `read` would have read: the body was here before."""
+    """A request as the HTTP library's parser and router would have made it: its headers, the route that it matches, and
+    its body, which was here before."""
     set_headers(request, headers)
     request._match_info = match_info
     request._read_bytes = body

@@ -7,8 +7,8 @@ jumps to the next timer, unless something can still happen without that timer fi
   us an event, so the loop waits for it in real time and the clock stands still.
 - *unsure*: a connection is being made, a writer is blocked, a thread that this loop did not start is alive. The
   loop gives them a moment of real time before it jumps.
-- *outside*: a thread of an executor, a subprocess, a peer in another process. Nobody here knows when they answer,
-  so until they have, the clock runs with the real one.
+- *outside*: a thread of an executor, a subprocess, a peer in another process. The loop cannot know when they
+  answer, so until they have, the clock runs with the real one.
 
 Nothing that runs on the loop has to know of it; it must never know what runs on it.
 """
@@ -36,7 +36,7 @@ P = ParamSpec("P")
 DUE_S = 1.0  # real time an event that must come is waited for; past it the books are wrong, and time goes on
 UNSURE_S = 0.02  # real time given to what may still cause an event
 DEADLOCK_S = 1.0  # real time without any event or timer after which the loop gives up
-WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - read from a listener, bound by nobody here
+WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - read from a listener, never bound here
 EPOCH_S = 1000.0  # where the driven clock starts: not 0, so that a time of 0 shows up as a mistake
 
 
@@ -196,7 +196,7 @@ class _DrivenSelector(selectors.DefaultSelector):
     def _wait_for_anything(self) -> list[tuple[selectors.SelectorKey, int]]:
         if ready := super().select(None if self.unsure() else DEADLOCK_S):
             return ready
-        raise Deadlock("every task waits, with no timer, no I/O under way and nobody outside to wait for")
+        raise Deadlock("every task waits, with no timer, no I/O under way and nothing outside to wait for")
 
     def _expected(self) -> tuple[bool, bool]:
         """Whether an event must come, and whether one may."""

@@ -1,1 +1,1 @@
-"""Bytes to values and back, one module per dialect. Nothing here awaits, opens a socket or reads a clock."""
+"""Bytes to values and back: one folder per dialect, registered in `dialects`. Never awaits, never reads a clock."""

@@ -34,7 +34,7 @@ class UnsupportedParameter(InvalidRequest):
     """The model is there, and its API does not support this parameter, at least not with that value."""
 
     def __init__(self, param: str, model: str, dialect: Dialect) -> None:
-        super().__init__(f"{model} cannot honour it: its API ({dialect}) has no word for it", param)
+        super().__init__(f"{model} does not support it: the {dialect} API has no such parameter or value", param)
 
 
 class ThreadsUnsupported(InvalidRequest):
@@ -127,8 +127,8 @@ def converted(body: object, kind: type[T], where: str = "") -> T:
 
 
 class UnmappedFields:
-    """The fields of one request that the neutral one has no place for, in the order in which the client wrote them.
-    `only`: they change the meaning; `optional`: they ask nothing of the model, or only tune it."""
+    """The fields of a client's request that the neutral request does not have, in the client's order. `only`: they
+    change the meaning; `optional`: they ask nothing of the model, or only tune it."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class UnmappedFields:
                 (self.only if name in meaning else self.optional).append(name)
 
     def apply_to(self, client_request: ClientRequest) -> ClientRequest:
-        """The request, with these fields named."""
+        """The request with these fields in `dialect_only_fields` and `optional_fields`."""
         if not self.only and not self.optional:
             return client_request
         return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""The messages of a client's request in neutral form: what the parsers of the three dialects have in common."""
+"""The messages of a client's request in neutral form: what the dialects' parsers share."""
 
 from __future__ import annotations
 

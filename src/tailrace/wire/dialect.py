@@ -7,25 +7,13 @@ folder calls these methods and never compares a dialect's name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 import msgspec
 
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    Dialect,
-    ErrorDelta,
-    EventDelta,
-    FinishDelta,
-    JsonObject,
-    ModelRequest,
-    NativeDelta,
-    Usage,
-    UsageDelta,
-    WebSearch,
-)
+from tailrace import messages
+from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, NativeDelta, Stop, Usage
 from tailrace.ports import StreamDecoder
 from tailrace.wire.client_request import ClientRequest, fields_as_written, short_user_id
 from tailrace.wire.failure import failure_in
@@ -92,7 +80,7 @@ class WireDialect(ABC):
         del request
         return []
 
-    def unsupported_search(self, search: WebSearch) -> list[str]:
+    def unsupported_search(self, search: messages.WebSearch) -> list[str]:
         """What of a web search this API does not support, in the client's words."""
         return [search.word]
 
@@ -103,6 +91,7 @@ class WireDialect(ABC):
     # ── an answer ────────────────────────────────────────────────────────────────────────────────────────────
 
     answer_field: ClassVar[str]  # of a body: tells an answer from another object
+    stops: ClassVar[Mapping[str, Stop]]  # what its finish reasons mean, in lower case
     end_frame: ClassVar[bytes] = b""  # ends a stream and is no event of JSON
     keeps_answers: ClassVar[bool] = False  # a broken stream can be resumed at the provider
     counts_cache_apart: ClassVar[bool] = False  # its count of input tokens leaves out the cached ones
@@ -119,7 +108,7 @@ class WireDialect(ABC):
         """The answer of a body, streamed or not. Never raises."""
 
     @abstractmethod
-    def events_of_body(self, body: JsonObject) -> Iterator[EventDelta]:
+    def events_of_body(self, body: JsonObject) -> Iterator[messages.EventDelta]:
         """A non-streaming body as the events in which its provider would have streamed it, with every field."""
 
     @abstractmethod
@@ -139,7 +128,7 @@ class WireDialect(ABC):
         del body
         return True
 
-    def failure_of_body(self, body: JsonObject) -> ErrorDelta | None:
+    def failure_of_body(self, body: JsonObject) -> messages.ErrorDelta | None:
         """The error that a body with a status of success reports all the same (D56)."""
         return failure_in(body)
 
@@ -147,6 +136,10 @@ class WireDialect(ABC):
         """Whether this model takes back reasoning that a model at another provider has signed."""
         del made_by, model
         return False
+
+    def stop_of(self, reason: str) -> Stop:
+        """What a finish reason of this dialect means."""
+        return self.stops.get(reason.lower(), "unknown")
 
     def usage_with_cached(self, usage: Usage) -> Usage:
         """The usage with the cached tokens among the input's."""
@@ -159,14 +152,14 @@ class WireDialect(ABC):
         usage, after the events for a client of the same dialect. Without `texts`: what follows streamed texts."""
         yield from self.events_of_body(completion.body)
         yield from self.message_ending(completion, texts=texts)
-        yield UsageDelta(completion.usage, object_of(completion.body.get("usage")))
+        yield messages.UsageDelta(completion.usage, object_of(completion.body.get("usage")))
 
     def message_ending(self, completion: Completion, *, texts: bool) -> Iterator[AnyDelta]:
         """The message, part by part, and why it ended."""
         yield from message_deltas(completion.message, texts=texts)
         if completion.stop_sequence:
             yield stop_sequence_delta(self.name, completion.stop_sequence)
-        yield FinishDelta(completion.finish_reason)
+        yield messages.FinishDelta(completion.finish_reason)
 
     def deltas_of_log(self, items: Iterable[JsonObject]) -> list[AnyDelta]:
         """The deltas of which the log has kept these items, or of the events that it has kept."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tailrace.errors import ProviderError, Rejected, StreamCut, Unavailable
 from tailrace.messages import ErrorDelta, JsonObject
-from tailrace.wire.error_texts import says
+from tailrace.values.error_texts import says
 from tailrace.wire.peer_json import text_of
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})

@@ -7,30 +7,40 @@ not at all; once an attempt breaks after content was sent, the next attempt is e
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from tailrace.messages import (
-    AnyDelta,
-    Dialect,
-    ErrorDelta,
-    EventDelta,
-    EventRunDelta,
-    TextDelta,
-    ToolCallDelta,
-    UsageDelta,
-)
+import msgspec
+
+from tailrace import messages
+from tailrace.messages import AnyDelta, ErrorDelta, EventDelta, EventRunDelta, JsonObject, TextDelta, ToolCallDelta
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction
-from tailrace.wire.served_dialect import AnswerHeader
 
 
-class RelayingEncoder(ABC):
-    """Base of the dialects' `AnswerEncoder`s: deltas in, bytes of the event stream out."""
+class AnswerHeader(msgspec.Struct, frozen=True):
+    """What frames one answer. `source`: the dialect of its deltas. `fields`: fields of the request that the API repeats
+    in the answer. `state`: fields that are ours, not the provider's. `ended`: when the answer ended, where that is
+    known."""
+
+    id: str
+    model: str
+    created: int
+    source: WireDialect
+    include_usage: bool = False
+    fields: JsonObject = {}
+    state: JsonObject = {}
+    ended: float | None = None
+    legacy_calls: bool = False  # chat: the client knows `function_call` alone
+    hidden_thinking: bool = True  # messages: the client returns thinking that it cannot read
+
+
+class AnswerEncoder(ABC):
+    """Encodes one answer as a stream: deltas in, bytes of events out. Each dialect has a subclass."""
 
     __slots__ = ("_ended", "_provider", "_relays", "_source", "_tracks_text")
 
-    dialect: ClassVar[Dialect]
+    dialect: ClassVar[messages.Dialect]
 
     def __init__(self, header: AnswerHeader) -> None:
         self._source = header.source  # the dialect that the deltas are decoded from
@@ -38,6 +48,15 @@ class RelayingEncoder(ABC):
         self._relays: bool | None = None  # the provider's own events are sent; None: that is not known yet
         self._tracks_text = False  # `_track` needs the texts of relayed events too
         self._ended = False
+
+    @abstractmethod
+    def start(self) -> bytes:
+        """The first bytes, as soon as the request is accepted; else they come with the first delta."""
+
+    @abstractmethod
+    def close(self, stop: messages.Stop | None = None, *, at: float | None = None) -> bytes:
+        """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Empty after an error event
+        (H94)."""
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
         """The events of these deltas."""
@@ -61,7 +80,7 @@ class RelayingEncoder(ABC):
         return b"".join(out)
 
     def encode_text(self, text: str) -> bytes:
-        """As `encode` of one `TextDelta`."""
+        """As `encode` of one `TextDelta`: for the bulk of a stream."""
         return self.encode((TextDelta(text),))
 
     def new_attempt(self, provider: str = "", source: WireDialect | None = None) -> None:
@@ -86,10 +105,15 @@ class RelayingEncoder(ABC):
         """Notes what a relayed event meant, for an answer that must go on without its provider."""
         if delta.__class__ is ErrorDelta:
             self._fail(delta, out)
-        elif delta.__class__ is UsageDelta:
+        elif delta.__class__ is messages.UsageDelta:
             self._note_usage(delta)
         elif delta.__class__ is ToolCallDelta and delta.replaces:
             self._fail(contradiction(), out)
+
+    def _reason_for(self, reason: str, words: Mapping[messages.Stop, str]) -> str:
+        """The provider's finish reason in the client's words; one whose meaning is not known is kept."""
+        stop = self._source.stop_of(reason)
+        return reason if stop == "unknown" or self._source.name == self.dialect else words[stop]
 
     @abstractmethod
     def _leave_relay(self) -> bool:
@@ -100,7 +124,7 @@ class RelayingEncoder(ABC):
         """Encodes a neutral delta."""
 
     @abstractmethod
-    def _note_usage(self, delta: UsageDelta) -> None: ...
+    def _note_usage(self, delta: messages.UsageDelta) -> None: ...
 
     @abstractmethod
     def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:

@@ -3,49 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-import msgspec
-
-from tailrace.messages import AnyDelta, Completion, JsonObject, Stop
+from tailrace.messages import Completion, JsonObject
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.dialect import WireDialect
-
-
-class AnswerHeader(msgspec.Struct, frozen=True):
-    """What frames one answer. `source`: the dialect of its deltas. `fields`: fields of the request that the API repeats
-    in the answer. `state`: fields that are ours, not the provider's. `ended`: when the answer ended, where that is
-    known."""
-
-    id: str
-    model: str
-    created: int
-    source: WireDialect
-    include_usage: bool = False
-    fields: JsonObject = {}
-    state: JsonObject = {}
-    ended: float | None = None
-    legacy_calls: bool = False  # chat: the client knows `function_call` alone
-    hidden_thinking: bool = True  # messages: the client returns thinking that it cannot read
-
-
-class AnswerEncoder(Protocol):
-    """Encodes one answer as a stream."""
-
-    def start(self) -> bytes:
-        """The first bytes, as soon as the request is accepted; else they come with the first delta."""
-
-    def encode(self, deltas: Iterable[AnyDelta]) -> bytes: ...
-
-    def encode_text(self, text: str) -> bytes:
-        """As `encode` of one `TextDelta`: for the bulk of a stream."""
-
-    def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:
-        """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Empty after an error."""
-
-    def new_attempt(self, provider: str = "", source: WireDialect | None = None) -> None:
-        """An attempt at this provider follows; `source` is its dialect."""
+from tailrace.wire.relay import AnswerEncoder, AnswerHeader
 
 
 class ServedDialect(WireDialect):

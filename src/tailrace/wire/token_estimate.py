@@ -8,20 +8,8 @@ from typing import Final, assert_never
 
 import msgspec
 
-from tailrace.messages import (
-    File,
-    Image,
-    Message,
-    ModelRequest,
-    Native,
-    Part,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
+from tailrace import messages
+from tailrace.messages import Message, ModelRequest, Native, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, Usage
 
 CHARS_PER_TOKEN: Final = 4
 _IMAGE_TOKENS: Final = 1000
@@ -38,13 +26,13 @@ def input_tokens(request: ModelRequest) -> int:
     """The same, and the tools that are offered."""
     tokens = request_tokens(request)
     if request.tools:
-        tokens += sum(len(msgspec.json.encode(tool)) for tool in request.tools) // CHARS_PER_TOKEN
+        tokens += len(msgspec.json.encode(request.tools)) // CHARS_PER_TOKEN
     return tokens
 
 
-def message_tokens(messages: Iterable[Message]) -> int:
+def message_tokens(history: Iterable[Message]) -> int:
     tokens = 0
-    for message in messages:
+    for message in history:
         chars = 0
         for part in message.parts:
             chars += len(part.text) if part.__class__ is Text else _chars(part)  # by class: a `match` costs much more
@@ -91,9 +79,9 @@ def _chars(part: Part) -> int:
             return len(name) + len(arguments)
         case ToolResult(content=content):
             return len(content) if isinstance(content, str) else sum(map(_chars, content))
-        case Image():
+        case messages.Image():
             return _IMAGE_TOKENS * CHARS_PER_TOKEN
-        case File(data=data):
+        case messages.File(data=data):
             return max(len(data) // 4, _IMAGE_TOKENS * CHARS_PER_TOKEN)  # a page or two at least
         case Native(item=item):
             return len(msgspec.json.encode(item))

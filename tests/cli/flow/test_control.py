@@ -15,11 +15,11 @@ from flows.stages import service, step
 from tailrace.cli.main import main
 from tailrace.events import StateChanged, StepStarted
 from tailrace.flows.definition.definition import parsed
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import NewRun, Run
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
 from tailrace.system.own_program import typed
 

@@ -10,10 +10,10 @@ import pytest
 from flows.stages import step
 from tailrace.cli.flow.watch import PanelView, PlainLines
 from tailrace.events import AnyEvent, Entry, RunFailure, RunStarted, StateChanged, StepFailed, StepFinished, StepStarted
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.engine.step_progress import InstanceProgress
 from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import Batch, NewRun, Run
-from tailrace.runs.public_ids import public_id
 from tailrace.system.own_program import typed
 
 RUN = Run(

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
+from tailrace.app.timeline import Timeline, timeline_of
 from tailrace.cli.runs.timeline_lines import TimelineHead, clock, timeline_lines
 from tailrace.events import (
     AnyEvent,
@@ -30,7 +31,6 @@ from tailrace.events import (
 from tailrace.messages import Message, ToolCall, Usage, assistant, user
 from tailrace.ports import NewRun, Run
 from tailrace.runs.signals import stop_failure, stop_signal
-from tailrace.runs.timeline import Timeline, timeline_of
 
 LONG = "\n".join(f"line {number}" for number in range(1, 21))
 CALL = ToolCall("c1", "terminal", '{"command": "make"}')

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from proof.memory_platform import ChatView, Fault
+
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Chrome, Presenter
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Open, Place, Send, Window
 from tailrace.events import AnyEvent, Delivered, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
-from tailrace.testing.platforms.base import ChatView, Fault
 
 PLACE = Place("telegram", "42")
 EDITING = Capabilities(

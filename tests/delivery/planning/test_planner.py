@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 import pytest
+from proof.memory_platform import Fault, LostReply
 
 from delivery.planning.played_plans import (
     DRAFTING,
@@ -55,7 +56,6 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
 )
-from tailrace.testing.platforms.base import Fault, LostReply
 
 # ── growing in place ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ from collections import Counter
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from proof.memory_platform import Fault, LostReply
 
 from delivery.planning.played_plans import PLACE, Stage, numbered
 from tailrace.delivery.planning.outline import TextSlot
@@ -50,7 +51,6 @@ from tailrace.events import (
     ToolOutputRecorded,
 )
 from tailrace.messages import ToolFile
-from tailrace.testing.platforms.base import Fault, LostReply
 
 # every interleaving of a small world is explored beside this: tests/model_checking
 EXAMPLES = 500 * int(os.environ.get("TAILRACE_SOAK", "1"))

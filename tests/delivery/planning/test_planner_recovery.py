@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from proof.memory_platform import Fault, LostReply
 
 from delivery.planning.played_plans import (
     DRAFTING,
@@ -35,7 +36,6 @@ from tailrace.events import (
     MessageChunk,
     RunStarted,
 )
-from tailrace.testing.platforms.base import Fault, LostReply
 
 # ── replies that do not come ─────────────────────────────────────────────────────────────────────────────────
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 import pytest
+from proof.memory_platform import Fault, LostReply
 
 from delivery.planning.played_plans import EDITING, PLACE, Stage, answer, edits, numbered
 from tailrace.delivery.planning.planner import Showing
@@ -43,7 +44,6 @@ from tailrace.events import (
 )
 from tailrace.messages import ENDED_BY_PROVIDER, ToolFile
 from tailrace.runs.signals import stop_failure, stop_signal
-from tailrace.testing.platforms.base import Fault, LostReply
 
 WORDS = [f"word{number} " for number in range(100)]
 TEXT = "".join(WORDS)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from proof.memory_platform import Fault
 
 from delivery.planning.played_plans import Stage, answer, numbered
 from tailrace.delivery.planning import planner, trace
@@ -20,7 +21,6 @@ from tailrace.events import (
     RunStarted,
     ToolCallChunk,
 )
-from tailrace.testing.platforms.base import Fault
 
 SECRET = "sk-" + 40 * "7"
 

@@ -22,12 +22,12 @@ from tailrace.events import (
     StepStarted,
 )
 from tailrace.flows.definition.definition import DefinitionError
+from tailrace.flows.definition.public_ids import run_id_of
 from tailrace.flows.engine.service import FlowService
 from tailrace.flows.steps.base import FunctionHandler, StepError
 from tailrace.flows.steps.waits import Sleep
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import JsonObject
-from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.clock import driven
 
 

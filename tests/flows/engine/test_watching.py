@@ -7,11 +7,11 @@ from pathlib import Path
 
 from flows.stages import Doing, ask, sequence, service, spoken, stage, step
 from tailrace.events import LlmDelta, SignalReceived
+from tailrace.flows.definition.public_ids import run_id_of
 from tailrace.flows.engine.instance_events import InstanceEvent
 from tailrace.flows.steps.base import StepError
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import JsonObject
-from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, reply
 

@@ -22,6 +22,7 @@ from tailrace.app.models import Models
 from tailrace.config.load import Config, load
 from tailrace.errors import ConfigError
 from tailrace.flows.definition.definition import DefinitionError
+from tailrace.flows.definition.public_ids import run_id_of
 from tailrace.flows.engine.service import Instance
 from tailrace.flows.steps.http import HttpStep, host_problem
 from tailrace.flows.steps.llm_params import ProviderParam
@@ -29,7 +30,6 @@ from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.providers.prices import cost_usd
 from tailrace.providers.transport.http1_transport import open_transport
-from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 from tailrace.tools.typed import Arguments, TypedTool
 

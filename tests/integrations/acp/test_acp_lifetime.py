@@ -121,9 +121,9 @@ async def test_a_session_that_was_never_prompted_is_not_kept(tmp_path: Path) -> 
     async with FaultyProvider(turns=TURNS) as provider, agent_in_process(tmp_path, provider) as agent:
         session = await agent.session("short")
         await agent.load(session)  # as long as it is open
-        assert await agent.app.journal.list_values("acp.sessions") == {}
+        assert await agent.app.journal.list_values("editors.sessions") == {}
         result_of(await agent.prompt(1, session))
-        assert [*await agent.app.journal.list_values("acp.sessions")] == [session]
+        assert [*await agent.app.journal.list_values("editors.sessions")] == [session]
 
 
 @driven

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import secrets
 import sys
 
@@ -137,16 +136,11 @@ async def test_J114_a_database_that_is_not_there_is_said_in_one_line() -> None:
 
 
 async def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = builtins.__import__
-
-    def without_asyncpg(name: str, *args: object, **kwargs: object) -> object:
-        if name.startswith("tailrace.integrations.postgres"):
-            raise ModuleNotFoundError("No module named 'asyncpg'", name="asyncpg")
-        return imported(name, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", without_asyncpg)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    for module in [name for name in sys.modules if name.startswith("tailrace.integrations.postgres.")]:
+        monkeypatch.delitem(sys.modules, module)
     refused = str(await refusal("postgresql://ann:hunter2@db/x"))
-    assert refused.startswith("store.url: PostgreSQL needs an extra: ")
+    assert refused.startswith("store.url: the library of PostgreSQL is not installed (")
     assert "[postgres]" in refused
 
 

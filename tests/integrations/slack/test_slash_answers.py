@@ -12,7 +12,7 @@ from integrations.slack.slack_gateway import TEXT, asked_in, env_for, served, se
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import open_app
 from tailrace.gateway.gateway import Gateway
-from tailrace.integrations.slack.slash_commands import LATE, STRANGER
+from tailrace.integrations.slack.slash import LATE, STRANGER
 from tailrace.ports import RUNS_LIMIT, NewRun
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, silence

@@ -166,7 +166,7 @@ def test_a_wrong_secret_or_verify_token_is_said_to_the_operator_once_a_minute(ca
     with caplog.at_level(logging.WARNING, "tailrace.integrations.whatsapp"):
         ask()
     assert [record.getMessage() for record in caplog.records] == 2 * [
-        "a call of WhatsApp's webhook has no signature: somebody else's, or a proxy drops X-Hub-Signature-256",
+        "a call of WhatsApp's webhook has no signature: it is not Meta's, or a proxy drops X-Hub-Signature-256",
         "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?",
         "WhatsApp's webhook was asked for with another verify token than verify_token_env holds",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -42,15 +42,11 @@ class Scripted(AnswerStream):
         self._body = body or {}
         self._error = error
 
-    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        return self
-
-    async def __anext__(self) -> list[AnyDelta]:
-        if self._reads:
-            return self._reads.pop(0)
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        for deltas in self._reads:
+            take(deltas)
         if self._error is not None:
             raise self._error
-        raise StopAsyncIteration
 
     def completion(self) -> Completion:
         return completion_of(self._body)
@@ -62,7 +58,9 @@ def completion_of(body: JsonObject) -> Completion:
 
 async def passed(*reads: list[AnyDelta]) -> list[AnyDelta]:
     answer = RedactedAnswer(Scripted(*reads), REDACTOR, completion_of)
-    return [delta for deltas in [deltas async for deltas in answer] for delta in deltas]
+    deltas: list[AnyDelta] = []
+    await answer.pump(deltas.extend)
+    return deltas
 
 
 def text_of(deltas: list[AnyDelta], kind: type) -> str:
@@ -103,10 +101,10 @@ async def test_what_is_held_back_keeps_its_place() -> None:
 
 async def test_what_is_held_back_comes_before_the_failure() -> None:
     answer = RedactedAnswer(Scripted([TextDelta("task")], error=Retryable("cut")), REDACTOR, completion_of)
-    assert await anext(answer) == [TextDelta("ta")]
-    assert await anext(answer) == [TextDelta("sk")]
+    reads: list[list[AnyDelta]] = []
     with pytest.raises(Retryable, match="cut"):
-        await anext(answer)
+        await answer.pump(reads.append)
+    assert reads == [[TextDelta("ta")], [TextDelta("sk")]]
 
 
 async def test_two_choices_do_not_mix() -> None:
@@ -207,4 +205,6 @@ async def test_J114_a_key_whole_in_an_event_is_redacted_there() -> None:
 async def test_a_read_that_holds_no_part_of_a_key_is_handed_on_itself() -> None:
     """Nearly every read of every answer: it costs a look for the key, and nothing is made anew."""
     deltas = relayed("some text ", "is shown")
-    assert await anext(RedactedAnswer(Scripted(deltas), REDACTOR, completion_of)) is deltas
+    reads: list[list[AnyDelta]] = []
+    await RedactedAnswer(Scripted(deltas), REDACTOR, completion_of).pump(reads.append)
+    assert reads[0] is deltas

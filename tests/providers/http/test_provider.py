@@ -15,21 +15,32 @@ from aiohttp import web
 from providers import faulty_calls
 from providers.faulty_calls import ASK, DIALECTS, Bench, faulty
 from tailrace.errors import ConfigError, PeerError, ProviderError, Rejected, StreamCut, Unavailable
-from tailrace.messages import Dialect, ModelRequest, user
+from tailrace.messages import AnyDelta, Dialect, ModelRequest, user
 from tailrace.providers.http import provider as http
 from tailrace.providers.http import streamed_answer
 from tailrace.providers.http.endpoint import Endpoint, is_local_host, url_of
 from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.streamed_answer import discard
 from tailrace.providers.transport.http1_transport import Http1Transport, open_transport
 from tailrace.providers.transport.port import Transport
 
 KEY = "sk-very-secret-key-0123456789"
 
 
+class _Enough(Exception):
+    """Ends the reading of an answer early."""
+
+
+def _first_alone(_deltas: list[AnyDelta]) -> None:
+    raise _Enough
+
+
 async def drain(provider: HttpProvider, request: ModelRequest = ASK) -> int:
     """How many lists of deltas came."""
     async with provider.stream(request) as answer:
-        return len([deltas async for deltas in answer])
+        reads: list[list[AnyDelta]] = []
+        await answer.pump(reads.append)
+        return len(reads)
 
 
 # ── addresses and headers ────────────────────────────────────────────────────────────────────────────────────
@@ -142,8 +153,7 @@ async def on_a_socket(path: Path, handler: Handler) -> AsyncGenerator[str, None]
 async def text_at(transport: Transport, socket_path: str, *, dialect: Dialect = "chat", key: str = "") -> str:
     endpoint = Endpoint(name="raw", dialect=dialect, base_url="http://raw", socket_path=socket_path, key=key)
     async with HttpProvider(endpoint, transport).stream(ASK) as answer:
-        async for _ in answer:
-            pass
+        await answer.pump(discard)
         return answer.completion().text
 
 
@@ -310,11 +320,15 @@ async def test_A22_a_body_that_is_not_in_its_encoding_is_a_peer_error(tmp_path: 
 async def test_A22_a_compressed_stream_is_decoded_as_it_comes(dialect: Dialect) -> None:
     async with faulty("ok+gzip+stall@60%") as bench, bench.provider(dialect).stream(ASK) as answer:
         seen = 0
-        async for deltas in answer:
+
+        def take(deltas: list[AnyDelta]) -> None:
+            nonlocal seen
             seen += len(deltas)
             if seen >= 3:
-                break  # the rest never comes: what was decoded came out of an unfinished gzip stream
-        assert seen >= 3
+                raise _Enough  # the rest never comes: what was decoded came out of an unfinished gzip stream
+
+        with pytest.raises(_Enough):
+            await answer.pump(take)
 
 
 async def test_A20_an_endless_line_ends_in_an_error() -> None:
@@ -437,8 +451,8 @@ async def test_F76_leaving_the_block_early_closes_the_connection() -> None:
 
         async def leave() -> None:
             async with provider.stream(ASK) as answer:
-                async for _ in answer:
-                    break
+                with pytest.raises(_Enough):
+                    await answer.pump(_first_alone)
 
         await left_by(bench, leave)
 

@@ -8,18 +8,19 @@ import msgspec
 import pytest
 
 from providers.faulty_calls import ASK, Told, faulty
+from tailrace.config.quirks import REGISTRY
 from tailrace.messages import ModelRequest, user
 from tailrace.providers.attempt import Route
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.quirks import (
     CONTINUE,
-    REGISTRY,
     adapted_body,
     matches_host,
     merged,
     quirks_of,
     wire_quirks_of,
 )
+from tailrace.providers.http.streamed_answer import discard
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.quirks import WireQuirks
 
@@ -120,8 +121,7 @@ async def test_A17_B28_quirks_reach_the_decoder_over_the_wire() -> None:
         said = []
         for provider in (odd, odd, plain, plain):
             async with provider.stream(ASK) as answer:
-                async for _ in answer:
-                    pass
+                await answer.pump(discard)
                 said.append(answer.completion().message)
         assert said[:2] == said[2:]
 

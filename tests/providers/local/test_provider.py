@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 from tailrace.errors import ConfigError, Rejected, StreamCut
-from tailrace.messages import Completion, Dialect, Image, Message, ModelRequest, Text, TextDelta, user
+from tailrace.messages import AnyDelta, Completion, Dialect, Image, Message, ModelRequest, Text, TextDelta, user
 from tailrace.ports import AnswerStream, Provider
+from tailrace.providers.http.streamed_answer import discard
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.local.weights import SMOLLM2
 from tailrace.providers.transport.http1_transport import open_transport
@@ -51,16 +52,26 @@ def asking(text: str, max_tokens: int = 24, **fields: Any) -> ModelRequest:
 async def streamed(provider: Provider, request: ModelRequest) -> tuple[list[str], Completion]:
     pieces: list[str] = []
     async with provider.stream(request) as answer:
-        async for deltas in answer:
-            pieces += [delta.text for delta in deltas if isinstance(delta, TextDelta)]
+        await answer.pump(lambda deltas: pieces.extend(_texts(deltas)))
         return pieces, answer.completion()
 
 
+def _texts(deltas: list[AnyDelta]) -> list[str]:
+    return [delta.text for delta in deltas if isinstance(delta, TextDelta)]
+
+
+class _TextCame(Exception):
+    """Ends the reading of an answer at its first text."""
+
+
 async def first_text(answer: AnswerStream) -> str:
-    async for deltas in answer:
-        if text := "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)):
-            return text
-    raise AssertionError("no text came")
+    def take(deltas: list[AnyDelta]) -> None:
+        if text := "".join(_texts(deltas)):
+            raise _TextCame(text)
+
+    with pytest.raises(_TextCame) as came:
+        await answer.pump(take)
+    return str(came.value)
 
 
 def lasting(value: Any) -> Any:
@@ -155,8 +166,7 @@ async def test_D48_a_crash_in_mid_answer_is_a_cut_stream_and_the_next_call_works
             await first_text(answer)
             assert server.pid is not None
             os.kill(server.pid, signal.SIGABRT)
-            async for _ in answer:
-                pass
+            await answer.pump(discard)
 
     with pytest.raises(StreamCut, match=r"the embedded model's server died \(SIGABRT\)") as caught:
         await interrupted()

@@ -346,70 +346,9 @@ async def test_one_send_is_one_write_and_no_task(tmp_path: Path) -> None:
     assert body.count(b"data: ") == 201
 
 
-class _CountedProtocol:
-    """A stream's connection, with its writes counted from the head on."""
-
-    writing_paused = False
-
-    def __init__(self, stream: EventStream) -> None:
-        assert stream._protocol.transport is not None
-        self.transport = Counting(stream._protocol.transport)
-        stream._protocol = self  # type: ignore[assignment]  # what a stream needs of a connection
-
-
-async def test_first_events_that_the_end_follows_at_once_leave_with_it_in_one_write(tmp_path: Path) -> None:
-    counted: list[_CountedProtocol] = []
-
-    async def play(stream: EventStream) -> None:
-        counted.append(_CountedProtocol(stream))
-        stream.send_with_next(b"data: 1\n\n")
-        stream.send_with_next(b"data: 2\n\n")
-        assert stream.begun
-
-    async with running_server(tmp_path, extra=(playing(play),)) as server:
-        body = await body_of(server)
-    assert body == b"data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
-    [write] = counted[0].transport.writes
-    assert write.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert write.endswith(b"0\r\n\r\n")
-
-
-async def test_first_events_that_nothing_follows_leave_at_the_end_of_the_tick(tmp_path: Path) -> None:
-    seen: list[int] = []
-
-    async def play(stream: EventStream) -> None:
-        counted = _CountedProtocol(stream).transport
-        stream.send_with_next(b"data: 1\n\n")
-        seen.append(len(counted.writes))
-        await asyncio.sleep(0)
-        seen.append(len(counted.writes))
-        stream.send_with_next(b"data: 2\n\n")
-        seen.append(len(counted.writes))
-
-    async with running_server(tmp_path, extra=(playing(play),)) as server:
-        body = await body_of(server)
-    assert body == b"data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
-    assert seen == [0, 1, 2]
-
-
-async def test_D52_first_events_without_bytes_begin_nothing(tmp_path: Path) -> None:
-    begun: list[bool] = []
-
-    async def play(stream: EventStream) -> None:
-        stream.send_with_next(b"")
-        begun.append(stream.begun)
-        stream.send(b"data: 1\n\n")
-        begun.append(stream.begun)
-
-    async with running_server(tmp_path, extra=(playing(play),)) as server:
-        body = await body_of(server)
-    assert body == b"data: 1\n\ndata: [DONE]\n\n"
-    assert begun == [False, True]
-
-
 async def test_H94_first_events_that_a_failure_follows_at_once_leave_before_its_error_event(tmp_path: Path) -> None:
     async def play(stream: EventStream) -> None:
-        stream.send_with_next(b"data: 1\n\n")
+        stream.send(b"data: 1\n\n")
         raise Rejected("too long", status=400, code="context_length_exceeded")
 
     async with running_server(tmp_path, extra=(playing(play),)) as server:

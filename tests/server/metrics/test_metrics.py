@@ -104,7 +104,7 @@ def test_the_text_of_each_kind() -> None:
     counter, gauge = Counter("c_total", "C.", ("a", "b")), Gauge("g", "G.")
     counter.inc('x"\\\n', "y", by=2)
     gauge.inc()
-    gauge.dec()
+    gauge.inc(by=-1)
     histogram = Histogram("h", "H.", (0.1, 1.0))
     for value in (0.05, 0.1, 0.5, 7.0):
         histogram.observe(value)

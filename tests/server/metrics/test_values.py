@@ -30,7 +30,7 @@ def test_each_worker_shows_the_sum_of_all(files: list[int]) -> None:
     two.first_token.observe(0.7)
     one.viewers.inc()
     two.viewers.inc()
-    one.viewers.dec()
+    one.viewers.inc(by=-1)
     two.running.set(5)
     assert one.text() == two.text()
     assert 'tailrace_requests_total{route="/runs",status="200"} 2\n' in one.text()

@@ -10,7 +10,7 @@ from aiohttp import StreamReader
 
 from server.http_server import RunningServer, running_server
 from server.web.opened_page import Launch
-from tailrace.agent.safety.waiting_approvals import WaitingApprovals
+from tailrace.app.approvals import WaitingApprovals
 from tailrace.events import ApprovalAnswered, RunFinished
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import Reply, call, reply

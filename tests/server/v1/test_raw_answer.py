@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,7 @@ import aiohttp
 import pytest
 
 from server.dialect_api import DialectServer, dialect_server
-from tailrace.errors import JournalError, StorageFailed
-from tailrace.events import RunFinished
 from tailrace.messages import JsonObject
-from tailrace.ports import Lease
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply, scenario
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -277,24 +273,6 @@ async def test_a_plain_request_is_on_record_once_it_has_ended(tmp_path: Path) ->
         _, run = await server.get(f"/runs/{run_id}")
     assert (run["kind"], run["status"], run["output"]) == ("call", "completed", "Let me look that up.")
     assert run["usage"]["output_tokens"] == 18
-
-
-async def test_a_plain_request_that_cannot_be_recorded_is_one_line_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def away(_lease: Lease, _finished: RunFinished, then: Callable[[JournalError | None], None]) -> None:
-        then(StorageFailed("the database is away"))
-
-    async with dialect_server(tmp_path) as server:
-        monkeypatch.setattr(server.app.journal, "seal_soon", away)
-        status, body = await server.post(CHAT, ask(CHAT, "up-chat/ok"))
-    run_id = "run_" + body["id"].removeprefix("chatcmpl-")
-    [line] = [record for record in caplog.records if run_id in record.getMessage()]
-    assert status == 200
-    assert (
-        line.getMessage() == f"run {run_id} ended and will not be on record, its usage is counted: the database is away"
-    )
-    assert line.exc_info is None
 
 
 async def test_a_hundred_streams_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from server.v1.replaying_provider import contradicts_itself, rebuilt, replaying
 from tailrace.messages import Dialect, JsonObject
 from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
 from tailrace.wire.dialects import DIALECTS as WIRES
+from tailrace.wire.relay import AnswerHeader
 from tailrace.wire.responses.response_fields import echoed_fields
-from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.sse import SseDecoder
 from wire.recordings import load, needs_recordings
 
@@ -321,6 +321,38 @@ async def test_N172_a_text_that_was_continued_after_a_cut_is_whole_in_every_body
         if stored:
             async with server.session.get(f"{server.url}/v1/responses/{body['id']}") as response:
                 assert (await response.json())["output"] == body["output"]
+
+
+def _cut_and_continued(up: Dialect) -> tuple[bytes, bytes]:
+    """Half of the long text, and an answer that goes on from a little before the cut."""
+    half = len(LONG) // 2
+    first, rest = LONG[:half], LONG[half - 60 :]
+    if up == "chat":
+        cut = chat_stream({"delta": {"content": first}}).removesuffix(b"data: [DONE]\n\n")
+        return cut, chat_stream({"delta": {"content": rest}}, {"delta": {}, "finish_reason": "stop"})
+    if up == "responses":
+        end = {"type": "response.completed", "response": {**RESPONSE, "status": "completed"}}
+        return named_stream(*_texts(first, opened=False)), named_stream(*CUT[up][:2], *_part_events(0, rest), end)
+    delta = {"type": "content_block_delta", "index": 0}
+    said = [{**delta, "delta": {"type": "text_delta", "text": text}} for text in (first, rest)]
+    stop = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
+    ends: list[JsonObject] = [{"type": "content_block_stop", "index": 0}, stop, {"type": "message_stop"}]
+    return named_stream(CUT[up][0], said[0]), named_stream(*CUT[up][:2], said[1], *ends)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("up", DIALECTS)
+@pytest.mark.parametrize("down", DIALECTS)
+async def test_N172_it_is_whole_for_a_client_of_any_dialect(
+    tmp_path: Path, down: Dialect, up: Dialect, stream: bool
+) -> None:
+    async with replaying(tmp_path, *_cut_and_continued(up)) as server:
+        if stream:
+            body = rebuilt(down, await server.streamed(down, up))
+        else:
+            _, body = await server.whole(down, up)
+    assert body is not None
+    assert WIRES[down].completion_from_body(body).text == LONG
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["behind its text", "behind nothing"])

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from runs.timeline.sample_run import ANSWER, BEGAN, SampleLog, sample_log
+from app.timeline.sample_run import ANSWER, BEGAN, SampleLog, sample_log
 from server.web import chromium
 from server.web.axe import violations_everywhere
 from server.web.chromium import Tab, browsing
 from server.web.opened_page import page
+from tailrace.app.timeline import timeline_of
+from tailrace.app.timeline.export_html import export_html
 from tailrace.events import (
     AttemptDiscarded,
     AttemptStarted,
@@ -27,8 +29,6 @@ from tailrace.events import (
     StepStarted,
 )
 from tailrace.messages import File, Image, Message, Text, assistant
-from tailrace.runs.timeline import timeline_of
-from tailrace.runs.timeline.export_html import export_html
 from tailrace.testing.provider import Break, Offset, Scenario, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium")

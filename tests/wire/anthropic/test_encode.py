@@ -179,22 +179,22 @@ def test_many_calls_cut_in_the_middle_are_told_without_end_or_repetition() -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("source", "said", "reason"),
     [
-        ([FinishDelta("stop")], "end_turn"),
-        ([FinishDelta("length")], "max_tokens"),
-        ([FinishDelta("tool_calls")], "tool_use"),
-        ([FinishDelta("content_filter")], "refusal"),
-        ([FinishDelta("completed")], "end_turn"),
-        ([FinishDelta("max_output_tokens")], "max_tokens"),
-        ([FinishDelta("stop_sequence")], "stop_sequence"),
-        ([FinishDelta("pause_turn")], "pause_turn"),
-        ([], "end_turn"),
-        ([FinishDelta("stop"), ToolCallDelta(0, "t", "f", "{}")], "tool_use"),  # B36
+        ("chat", [FinishDelta("stop")], "end_turn"),
+        ("chat", [FinishDelta("length")], "max_tokens"),
+        ("chat", [FinishDelta("tool_calls")], "tool_use"),
+        ("chat", [FinishDelta("content_filter")], "refusal"),
+        ("responses", [FinishDelta("completed")], "end_turn"),
+        ("responses", [FinishDelta("max_output_tokens")], "max_tokens"),
+        ("anthropic", [FinishDelta("stop_sequence")], "stop_sequence"),
+        ("anthropic", [FinishDelta("pause_turn")], "pause_turn"),
+        ("anthropic", [], "end_turn"),
+        ("chat", [FinishDelta("stop"), ToolCallDelta(0, "t", "f", "{}")], "tool_use"),  # B36
     ],
 )
-def test_the_end_is_told_in_the_words_of_the_dialect(said: list[AnyDelta], reason: str) -> None:
-    assert sdk_reads(encode(said)).stop_reason == reason
+def test_the_end_is_told_in_the_words_of_the_dialect(source: Dialect, said: list[AnyDelta], reason: str) -> None:
+    assert sdk_reads(encode(said, source)).stop_reason == reason
 
 
 def test_the_server_may_know_better_how_it_ended() -> None:

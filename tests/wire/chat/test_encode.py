@@ -86,12 +86,17 @@ def test_thoughts_alone_have_an_empty_content() -> None:
 
 def test_a_call_that_got_no_arguments_has_an_empty_object() -> None:
     called = (ToolCallDelta(0, "a", "f"), ToolCallDelta(1, "b", "g"), ToolCallDelta(1, arguments='{"x":1}'))
-    pieces = [event["choices"][0] for event in events(streamed(*called, FinishDelta("tool_use")))[:-1]]
+    pieces = [
+        event["choices"][0] for event in events(streamed(*called, FinishDelta("tool_use"), source="anthropic"))[:-1]
+    ]
     assert [piece["delta"] for piece in pieces[-2:]] == [
         {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
         {},
     ]
-    cut = [event["choices"][0]["delta"] for event in events(streamed(*called, FinishDelta("max_tokens")))[:-1]]
+    cut = [
+        event["choices"][0]["delta"]
+        for event in events(streamed(*called, FinishDelta("max_tokens"), source="anthropic"))[:-1]
+    ]
     assert {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]} not in cut
 
 
@@ -241,7 +246,8 @@ def reasons(raw: bytes) -> list[str]:
 
 
 def test_the_reasons_of_other_dialects_are_put_into_this_ones_words() -> None:
-    raw = streamed(FinishDelta("tool_use"), FinishDelta("max_tokens", choice=1), FinishDelta("novel", choice=2))
+    said = (FinishDelta("tool_use"), FinishDelta("max_tokens", choice=1), FinishDelta("novel", choice=2))
+    raw = streamed(*said, source="anthropic")
     assert reasons(raw) == ["tool_calls", "length", "novel"]
 
 

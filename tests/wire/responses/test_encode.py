@@ -18,6 +18,7 @@ from tailrace.messages import (
     AnyDelta,
     Completion,
     Delta,
+    Dialect,
     ErrorDelta,
     FinishDelta,
     JsonObject,
@@ -46,8 +47,10 @@ from wire.headers import header
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
-def encoded(deltas: list[AnyDelta], *, stop: Stop | None = None) -> tuple[bytes, StreamEncoder]:
-    encoder = StreamEncoder(header("responses", "resp_1"))
+def encoded(
+    deltas: list[AnyDelta], *, stop: Stop | None = None, source: Dialect = "responses"
+) -> tuple[bytes, StreamEncoder]:
+    encoder = StreamEncoder(header(source, "resp_1"))
     return encoder.encode(deltas) + encoder.close(stop), encoder
 
 
@@ -144,17 +147,17 @@ def test_an_empty_answer_is_complete() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "stop", "reason"),
+    ("source", "finish", "stop", "reason"),
     [
-        ("length", None, "max_output_tokens"),
-        ("max_tokens", None, "max_output_tokens"),
-        ("content_filter", None, "content_filter"),
-        ("stop", "length", "max_output_tokens"),
-        ("stop", "filter", "content_filter"),
+        ("chat", "length", None, "max_output_tokens"),
+        ("anthropic", "max_tokens", None, "max_output_tokens"),
+        ("chat", "content_filter", None, "content_filter"),
+        ("chat", "stop", "length", "max_output_tokens"),
+        ("chat", "stop", "filter", "content_filter"),
     ],
 )
-def test_D56_an_answer_cut_short_is_incomplete(finish: str, stop: Stop | None, reason: str) -> None:
-    raw, encoder = encoded([ToolCallDelta(0, "c", "look", '{"a'), FinishDelta(finish)], stop=stop)
+def test_D56_an_answer_cut_short_is_incomplete(source: Dialect, finish: str, stop: Stop | None, reason: str) -> None:
+    raw, encoder = encoded([ToolCallDelta(0, "c", "look", '{"a'), FinishDelta(finish)], stop=stop, source=source)
     last = events_of(raw)[-1]
     assert (last["type"], last["response"]["incomplete_details"]) == ("response.incomplete", {"reason": reason})
     assert encoder.response["output"][0]["status"] == "incomplete"

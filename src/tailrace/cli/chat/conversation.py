@@ -17,6 +17,7 @@ from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.app import App
 from tailrace.app.costs import Costs
 from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
+from tailrace.app.timeline.question import question_of
 from tailrace.cli.chat.markdown_export import markdown_of
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
 from tailrace.cli.chat.question import CommandOutput, Question, composed
@@ -28,7 +29,6 @@ from tailrace.events.speakers import SpokenBy
 from tailrace.messages import Message, SpentTokens, Usage, user
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.prices import context_window, prices_are_loaded
-from tailrace.runs.timeline.question import question_of
 
 _LISTED_RUNS = 500  # how far back the list of sessions reaches
 COMPACT = "/compact"  # what a run is shown as that summarises the session

@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Final
 
 from tailrace.agent.service import TurnSpec
+from tailrace.app.timeline.question import question_of
 from tailrace.cli.chat.conversation import Conversation, is_new_session
 from tailrace.cli.chat.oneshot import OneShot, print_status
 from tailrace.cli.chat.own_command import run_own_command
@@ -20,7 +21,6 @@ from tailrace.cli.main import DONE
 from tailrace.cli.screen.sanitize import sanitized
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
-from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 
 PROMPT: Final = "> "

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
+from tailrace.app.timeline.question import question_of, speaker_of
 from tailrace.events import Entry, MessageRecorded
 from tailrace.events.speakers import named_text
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
-from tailrace.runs.timeline.question import question_of, speaker_of
 
 _PASTED: Final = re.compile(r"\[(\d{1,8}) (lines|characters) pasted(?:, \d+)?\]")
 

@@ -22,9 +22,9 @@ from tailrace.cli.chat.tty_approval import TerminalAsker
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, print_error
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import argument_lines, output_lines, progress_lines
+from tailrace.cli.stop_words import stop_words
 from tailrace.events import ApprovalAsked, Entry, NotExecuted, RunFailure, RunFinished, RunStatus, entry_to_json
 from tailrace.journal.viewed_lines import in_short
-from tailrace.runs.failures import stop_words
 from tailrace.runs.recovery import follow
 from tailrace.runs.view import RunView, changes
 from tailrace.runs.view.changes import Change

@@ -26,6 +26,7 @@ from tailrace import __version__
 from tailrace.agent.service import TurnSpec
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
+from tailrace.app.timeline.question import question_of
 from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, is_new_session, now
 from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
@@ -47,7 +48,6 @@ from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow
-from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 from tailrace.system.private_files import make_private_directory, make_private_file
 

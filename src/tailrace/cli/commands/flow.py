@@ -153,7 +153,7 @@ async def _graph(args: argparse.Namespace, config: Config) -> int:
 async def _execute(args: argparse.Namespace, config: Config) -> int:
     from tailrace.app import open_app
     from tailrace.cli.flow.watch import watch_instance
-    from tailrace.runs.public_ids import public_id
+    from tailrace.flows.definition.public_ids import public_id
 
     async with open_app(config) as app:
         match args.what:

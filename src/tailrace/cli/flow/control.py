@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from tailrace.app.costs import Costs
+from tailrace.app.timeline.question import question_of
+from tailrace.app.timeline.run_overview import ShownState, overview_of
 from tailrace.cli.flow.files import json_or_text
 from tailrace.cli.flow.rows import STATE_COLUMN
 from tailrace.cli.flow.watch import Outputs, print_summary
@@ -25,20 +27,18 @@ from tailrace.cli.runs.console import console_for, print_note
 from tailrace.cli.runs.overviews import overviews_of
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.cli.screen.words import dollars, duration, tokens, when
+from tailrace.cli.words import dollars, duration, tokens, when
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
 from tailrace.events import InstanceState, StateChanged, StepFinished
 from tailrace.flows.definition.definition import parsed
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.definition.signals import unknown_signal
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.flows.engine.plan import PAUSE
 from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import ENDED, Journal, Run, RunState, Signal
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
-from tailrace.runs.run_overview import ShownState, overview_of
-from tailrace.runs.timeline.question import question_of
 from tailrace.system.own_program import typed
 
 PATIENCE_S = 5.0  # for the process that executes an instance to pause it

@@ -19,23 +19,23 @@ import msgspec
 from rich.text import Text
 
 from tailrace.app.costs import Costs
+from tailrace.app.timeline.question import question_of
+from tailrace.app.timeline.run_overview import overview_of
 from tailrace.cli.flow.panel import FRAMES_PER_S, LivePanel, panel_lines
 from tailrace.cli.flow.rows import failure_words, summary_table
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.cli.runs.console import console_for
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
-from tailrace.cli.screen.words import output_text
+from tailrace.cli.words import output_text
 from tailrace.events import Entry, StateChanged, StepFinished
 from tailrace.flows.definition.definition import Step, parsed, walk
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.definition.signals import awaited_signals
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
 from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
 from tailrace.ports import Batch, Journal, Run
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow
-from tailrace.runs.run_overview import overview_of
 from tailrace.runs.signals import run_beside
-from tailrace.runs.timeline.question import question_of
 from tailrace.runs.view import RunView, changes
 from tailrace.system.own_program import typed
 

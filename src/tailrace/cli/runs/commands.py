@@ -16,6 +16,9 @@ import msgspec
 from tailrace.agent.session import last_words
 from tailrace.app.costs import Costs
 from tailrace.app.error_advice import run_advice
+from tailrace.app.timeline.export_html import read_export
+from tailrace.app.timeline.read import read_timeline
+from tailrace.app.timeline.run_overview import OWN_RECORDS
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.main import DONE
@@ -27,17 +30,14 @@ from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.runs.tail import tail_run
 from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
+from tailrace.config.presets import provider_dialects
 from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import entry_to_json
+from tailrace.flows.definition.public_ids import public_id
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
-from tailrace.providers.provider_dialects import provider_dialects
-from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
-from tailrace.runs.run_overview import OWN_RECORDS
-from tailrace.runs.timeline.export_html import read_export
-from tailrace.runs.timeline.read import read_timeline
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace import events
+from tailrace.app.timeline.run_overview import OWN_RECORDS, RunOverview, overview_of
 from tailrace.journal.fold import is_fact
 from tailrace.ports import Journal, Run, RunState
-from tailrace.runs.run_overview import OWN_RECORDS, RunOverview, overview_of
 
 LIVE: tuple[RunState, ...] = ("pending", "running", "parked")
 MOST_LIVE = 200

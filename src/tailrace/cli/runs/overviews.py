@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tailrace.app.timeline.run_overview import RunOverview, overview_of
 from tailrace.ports import Journal, Run
-from tailrace.runs.run_overview import RunOverview, overview_of
 
 PAGE = 50  # runs whose facts are read at a time
 

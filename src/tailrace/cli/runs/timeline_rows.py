@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.cli.screen.words import STYLES, duration, output_text, spent_words
+from tailrace.app.timeline import AnyItem, Timeline, items
+from tailrace.cli.stop_words import stop_words
+from tailrace.cli.words import STYLES, duration, output_text, spent_words
 from tailrace.messages import JsonObject
 from tailrace.runs.approval_words import unanswered_words
-from tailrace.runs.failures import stop_words
-from tailrace.runs.timeline import AnyItem, Timeline, items
 
 LABEL_WIDTH = 12
 _PROGRESS = "tool_progress"  # the output of the tool has it

@@ -25,9 +25,9 @@ from tailrace.cli.screen.painter import (
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import progress_lines
 from tailrace.cli.screen.tool_view import DETAIL_INDENT, ToolView
+from tailrace.cli.stop_words import stop_words
 from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot
 from tailrace.runs.approval_words import outcome_words
-from tailrace.runs.failures import stop_words
 from tailrace.runs.signals import INTERRUPTED
 from tailrace.runs.view import RunView, changes
 from tailrace.runs.view.changes import Change

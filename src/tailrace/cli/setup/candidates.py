@@ -8,8 +8,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tailrace.config.load import load
+from tailrace.config.presets import PRESETS
 from tailrace.errors import TailraceError
-from tailrace.providers.presets import PRESETS
 
 LOCAL, LOCAL_MODEL = "local", "smollm2-135m"
 OLLAMA = "ollama"

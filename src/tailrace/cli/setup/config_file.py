@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 
 from tailrace.cli.setup.platform_questions import questions_of
+from tailrace.config.presets import PRESETS
 from tailrace.errors import ConfigError
 from tailrace.plugins.installed import platforms, store_examples
-from tailrace.providers.presets import PRESETS
 from tailrace.system.private_files import make_private_directory, make_private_file
 
 TEMPLATE = """\

@@ -210,7 +210,7 @@ def _mcp_servers(config: Config) -> Iterator[Finding]:
 def _keys(config: Config) -> Iterator[Finding]:
     """The keys of the server's callers: `tailrace serve` does not start without what they name."""
     from tailrace.app.models import LOCAL
-    from tailrace.providers.presets import PRESETS
+    from tailrace.config.presets import PRESETS
 
     problems = list(_key_problems(config))
     yield from problems

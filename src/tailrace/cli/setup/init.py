@@ -24,8 +24,8 @@ from tailrace.cli.setup.candidates import (
 )
 from tailrace.cli.setup.config_file import copied_aside, new_config, write_config
 from tailrace.config.load import home_directory, load
+from tailrace.config.presets import PRESETS
 from tailrace.errors import TailraceError
-from tailrace.providers.presets import PRESETS
 from tailrace.system.own_program import typed
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from tailrace.delivery.planning.failure_advice import guest_advice
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
@@ -24,7 +25,6 @@ from tailrace.events import (
 )
 from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
-from tailrace.runs.failure_advice import guest_advice
 from tailrace.runs.signals import NEWER_MESSAGE
 
 Chrome = Literal["lines", "new", "verbose", "none"]
@@ -46,10 +46,10 @@ _OUTCOMES: dict[Decision, str] = {
 }
 REACTIONS: dict[str, Decision] = {"✅": "once", "👍": "once", "❌": "deny", "👎": "deny"}
 ANSWER_BY_REACTION = "React with ✅ to approve once, or with ❌ to deny."  # precedes the next one
-MAX_QUOTED = 4000  # characters of a message that somebody replies to
+MAX_QUOTED = 4000  # characters of a message that another one replies to
 ANSWER_BY_COMMAND = "Answer /approve, /approve session, /approve always or /deny."  # follows an open question
 REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer message of its chat has cut
-STOPPED_ELSEWHERE = "⏹ Stopped from elsewhere."  # follows a text that somebody stopped who did not do so by the chat
+STOPPED_ELSEWHERE = "⏹ Stopped from elsewhere."  # follows a text that was stopped by another surface
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
 UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)

@@ -23,8 +23,8 @@ from tailrace.flows.definition.definition import (
     parsed,
     walk,
 )
+from tailrace.flows.definition.public_ids import DEFINITION_KIND, public_id, run_id_of
 from tailrace.ports import Journal, NewRun, Run
-from tailrace.runs.public_ids import DEFINITION_KIND, public_id, run_id_of
 
 MAX_NESTING = 16
 REMEMBERED = 256

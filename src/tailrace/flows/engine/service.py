@@ -20,6 +20,7 @@ from tailrace.errors import JournalError, RunNotFound, RunSealed
 from tailrace.events import AnyEvent, InstanceState, RunFailure, RunFinished, Snapshot, StepState
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of, node_states
+from tailrace.flows.definition.public_ids import DEFINITION_KIND, public_form, public_id, run_id_of
 from tailrace.flows.definition.readiness import unready_places
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
 from tailrace.flows.definition.validate import check_definition, mistakes_in
@@ -35,7 +36,6 @@ from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Si
 from tailrace.providers.open_attempt import open_attempts
 from tailrace.runs.host import RunHost
 from tailrace.runs.lease import LEASE_S
-from tailrace.runs.public_ids import DEFINITION_KIND, public_form, public_id, run_id_of
 from tailrace.runs.recovery import ClaimedRun
 
 log = logging.getLogger("tailrace.flows")

@@ -1,7 +1,8 @@
 """Whole values against their schemas: small ones at once, all others in a process of their own, with a deadline (L140).
 
-Owns the decision which is which. It is made from the sizes of schema and value, before any work: a schema whose
-references come back to it can cost any time at all, however short it is.
+Owns the decision which is which. It is made from the sizes of schema and value, before any work. The process earns its
+place, measured with jsonschema-rs: three branches that refer to their own root take more than 20 s for a value of 16
+levels, 200 branches as long for 2,000 items, and a value of 20,000 levels ends the process with a segmentation fault.
 """
 
 from __future__ import annotations

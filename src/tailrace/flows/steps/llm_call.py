@@ -37,7 +37,7 @@ from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import ForwardingListener, Verdict
 from tailrace.providers.prices import cost_usd, load_prices
-from tailrace.wire.error_texts import says
+from tailrace.values.error_texts import says
 
 DRY = "(dry run)"  # stands for the answer, so that later steps have a text
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
 from tailrace.app.slash_commands import CHAT_HELP, ChatCommand, CommandCall
+from tailrace.app.timeline.question import question_of
 from tailrace.delivery.planning.presenter import DECISIONS, code_span, preview_line
 from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
 from tailrace.errors import TailraceError
@@ -27,7 +28,6 @@ from tailrace.gateway.chats.place_runs import PlaceRuns
 from tailrace.gateway.chats.place_sessions import PlaceSessions
 from tailrace.gateway.deliveries import Deliveries
 from tailrace.gateway.inbound.speaker_names import SpeakerNames
-from tailrace.runs.timeline.question import question_of
 
 MAX_QUESTION = 80  # characters of the question that a conversation is known by
 
@@ -82,8 +82,8 @@ class ChatCommands:
             self._deliveries.say(place, text, key, only_for=None if is_for_all else sender)
 
     async def _was_for_its_moment(self, message: MessageReceived, command: ChatCommand) -> bool:
-        """Whether a command that nobody heard in time may mean something else by now. An answer means the question that
-        was open when it was typed: one that was asked later is another."""
+        """Whether a command that was typed while no process ran may mean something else by now. An answer means the
+        question that was open when it was typed, not one that was asked later."""
         if message.late_s is None:
             return message.from_downtime and await self._means_another(message, command)
         if command.name not in ("approve", "deny"):

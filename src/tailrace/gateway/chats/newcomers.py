@@ -1,4 +1,4 @@
-"""Who is served: people whom the config or a pairing code lets in. Others are told how that is done, in private."""
+"""Who is served: people that the config or a pairing code lets in. Others get a pairing code, in private."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Newcomers:
 
     async def offer_pairing(self, update: Update) -> None:
         """A new user gets a pairing code in private, and another once that has expired. In a group their messages are
-        ignored; the log names whoever speaks to the bot there, once."""
+        ignored; the log names each person who addresses the bot there, once."""
         user = self._user(update.sender)
         if not isinstance(update, MessageReceived):
             return
@@ -61,8 +61,8 @@ class Newcomers:
             self._told_codes.popitem(last=False)
 
     async def welcome(self) -> None:
-        """Tells people in their chats that a code of theirs has let them in, whoever has accepted it. Runs until it is
-        cancelled. Raises `JournalError`."""
+        """Tells people in their chats that a code of theirs was accepted, in any process. Runs until it is cancelled.
+        Raises `JournalError`."""
         while True:
             known = await self._pairing.newest_accepted()
             for one in await self._pairing.take_welcomes(self._platform.name):

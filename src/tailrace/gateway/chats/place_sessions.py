@@ -121,8 +121,8 @@ class PlaceSessions:
         return bool(place.thread) and self._platform.capabilities(place).threaded
 
     async def goes_on_in(self, place: Place) -> bool:
-        """Whether the place is a thread that is a conversation of ours: what is written there is for us, unless it is
-        for somebody else."""
+        """Whether the place is a thread that is a conversation of the bot: every message there is for the bot, unless
+        it is addressed to others."""
         capabilities = self._platform.capabilities(place)
         is_ours = bool(place.thread) and (capabilities.threaded or capabilities.joins_threads)
         return is_ours and await self.has_begun(place)

@@ -15,7 +15,7 @@ class SpeakerNames:
         self._tell = tell
 
     async def spoken_by(self, received: MessageReceived) -> SpokenBy:
-        """Whose the message is; nobody's in a private chat, where there is one person."""
+        """Who wrote the message; empty in a private chat, where there is one person."""
         if received.place.kind == "private" or self._tell == "none":
             return SpokenBy()
         return SpokenBy(received.sender.id, await self.name_of(received.sender))

@@ -18,8 +18,10 @@ from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND, Branch
 from tailrace.app import App
 from tailrace.app.app import SessionTools
+from tailrace.app.costs import Costs
 from tailrace.app.housekeeping import EDITOR_SESSIONS
 from tailrace.app.models import named
+from tailrace.config.presets import provider_dialects
 from tailrace.errors import ConfigError, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked
 from tailrace.integrations.acp.editor import Editor
@@ -32,7 +34,6 @@ from tailrace.integrations.acp.replay import with_inherited, without_withdrawn
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Message
 from tailrace.ports import ENDED, Journal, Run
-from tailrace.providers.provider_dialects import counts_cache_apart, provider_dialects
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import FlatTaskGroup, Stopped, run_beside
 from tailrace.tools.typed import preview_line
@@ -225,13 +226,14 @@ class EditorSession:
 
     def _updates(self, run: Run, *, loaded: bool = False) -> LogToUpdates:
         config = self._app.config
+        costs = Costs(config)
         return LogToUpdates(
             self.id,
             run.id,
             directory=str(run.new.input.get("directory") or self.stored.directory),
             loaded=loaded,
             context_tokens=self._context_tokens(str(run.new.input.get("model") or "")),
-            cached_apart=[name for name in provider_dialects(config) if counts_cache_apart(config, name)],
+            cached_apart=[name for name in provider_dialects(config) if costs.counts_cached_beside(name)],
             old_texts=self._old_texts,
         )
 

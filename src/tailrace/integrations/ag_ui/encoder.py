@@ -13,7 +13,6 @@ import base64
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, assert_never
 
-from tailrace.agent.client_thread import message_id, run_of_message
 from tailrace.events import Entry, RunFinished, from_json
 from tailrace.integrations.ag_ui.view import (
     PROTOCOL,
@@ -28,7 +27,8 @@ from tailrace.integrations.ag_ui.view import (
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import StoredLine
 from tailrace.runs.view import RunView, changes
-from tailrace.server.frontends.shown_calls import ShownCalls
+from tailrace.server.frontends.client_thread import message_id, run_of_message
+from tailrace.server.frontends.shown_runs import ShownCalls
 from tailrace.server.http.api_errors import ApiError, failed_run_error
 
 _TEXT: Final = b'id: %d.%d\ndata: {"type":"TEXT_MESSAGE_CONTENT","messageId":"%b","delta":%b}\n\n'

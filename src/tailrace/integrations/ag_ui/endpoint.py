@@ -10,26 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
-from functools import partial
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.client_calls import calling_run, with_recorded_calls
-from tailrace.agent.client_thread import (
-    ThreadPlace,
-    began_by,
-    place_in_thread,
-    question_ids,
-    request_id,
-    request_key,
-    requester,
-    run_of_message,
-    session_turns,
-)
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
+from tailrace.app.costs import Costs
 from tailrace.app.models import AGENT, named, unaliased
 from tailrace.errors import RunNotFound, RunParked, RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
@@ -52,13 +40,24 @@ from tailrace.integrations.ag_ui.thread import open_thread
 from tailrace.integrations.ag_ui.view import ClientView, Stretch, opened_thread, run_and_approval
 from tailrace.messages import JsonObject, Message, ModelRequest
 from tailrace.ports import ENDED, Run, StoredLine
-from tailrace.providers.provider_dialects import counts_cache_apart
+from tailrace.server.frontends.client_thread import (
+    ThreadPlace,
+    began_by,
+    place_in_thread,
+    question_ids,
+    request_id,
+    request_key,
+    requester,
+    run_of_message,
+    session_turns,
+)
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import Route
 from tailrace.server.http.session_access import check_session
+from tailrace.server.v1.client_tool_calls import calling_run, with_recorded_calls
 from tailrace.server.v1.model_target import require_model
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
@@ -274,7 +273,7 @@ class AgUi:
             viewed.view,
             stretch=viewed.stretch,
             foreign=[tool["name"] for tool in run.new.input.get("foreign", ())],
-            counts_cache_apart=partial(counts_cache_apart, self._app.config),
+            counts_cache_apart=Costs(self._app.config).counts_cached_beside,
         )
         stream = self._pipeline.stream(request, error_frame=encoder.failure, run_id=run.id)
         stream.begin()

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.agent.client_thread import message_id, question_ids, session_turns
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import Branch
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry, HistoryCompressed, MessageRecorded
@@ -18,6 +17,7 @@ from tailrace.integrations.ag_ui.messages import shown_messages
 from tailrace.integrations.ag_ui.view import ClientView, Stretch
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Journal, Run
+from tailrace.server.frontends.client_thread import message_id, question_ids, session_turns
 
 _ALL: Final = Stretch(answered=1 << 62)
 

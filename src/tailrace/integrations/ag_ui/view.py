@@ -11,8 +11,7 @@ import msgspec
 from tailrace.events import ApprovalAnswered, ApprovalAsked
 from tailrace.events.attempt_text import AttemptText
 from tailrace.messages import JsonObject, Usage
-from tailrace.server.frontends.moments import moment
-from tailrace.server.frontends.token_counts import token_counts
+from tailrace.server.frontends.shown_runs import moment, token_counts
 
 PROTOCOL: Final = "1.0"
 _encode = msgspec.json.Encoder().encode

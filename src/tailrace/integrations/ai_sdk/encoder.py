@@ -28,8 +28,7 @@ from tailrace.integrations.ai_sdk.stored_text import text_deltas
 from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolResult, Usage
 from tailrace.ports import LogPage
 from tailrace.runs.view import RunView, changes
-from tailrace.server.frontends.moments import moment
-from tailrace.server.frontends.token_counts import token_counts
+from tailrace.server.frontends.shown_runs import moment, token_counts
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).

@@ -15,8 +15,6 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.client_calls import calling_run, with_recorded_calls
-from tailrace.agent.client_thread import request_key, requester, session_turns
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import Branch
 from tailrace.app.costs import Costs
@@ -50,14 +48,15 @@ from tailrace.integrations.ai_sdk.ui_messages import UiMessageBuilder, question_
 from tailrace.messages import JsonObject, Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.providers.prices import load_prices
-from tailrace.providers.provider_dialects import counts_cache_apart
 from tailrace.runs.recovery import follow_pages
+from tailrace.server.frontends.client_thread import request_key, requester, session_turns
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_as
 from tailrace.server.http.route import OBJECTS, Route, json_response
 from tailrace.server.http.sse_stream import EventStream
+from tailrace.server.v1.client_tool_calls import calling_run, with_recorded_calls
 from tailrace.server.v1.model_target import turn_model
 from tailrace.wire.sse import encode_event
 
@@ -344,7 +343,7 @@ class UiChat:
             approvals=turn.approvals,
             whole=self._app.config.streaming.api_server is False,
             answered={*answered, *(known.approvals if known is not None else ())},
-            counts_cache_apart=partial(counts_cache_apart, self._app.config),
+            counts_cache_apart=Costs(self._app.config).counts_cached_beside,
         )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from tailrace.events import ToolOutputRecorded
 from tailrace.messages import JsonObject, Message, Native, ToolCall, ToolResult
 from tailrace.runs.view.changes import CallWritten, WrittenCall
-from tailrace.server.frontends.shown_calls import ShownCalls
+from tailrace.server.frontends.shown_runs import ShownCalls
 from tailrace.wire.peer_json import objects_of, text_of
 from tailrace.wire.translation.citations import citations_in
 

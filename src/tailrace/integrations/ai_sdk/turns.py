@@ -11,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from tailrace.agent.client_thread import began_by, requester, session_turns
 from tailrace.agent.session import TURN_KIND
 from tailrace.errors import RunNotFound
 from tailrace.integrations.ai_sdk.encoder import ApprovalStyle
 from tailrace.integrations.ai_sdk.request import Trigger
 from tailrace.messages import JsonObject, Message, Value
 from tailrace.ports import ENDED, Journal, Run
+from tailrace.server.frontends.client_thread import began_by, requester, session_turns
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.session_access import check_session

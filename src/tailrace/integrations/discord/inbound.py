@@ -63,7 +63,7 @@ def parse_interaction(interaction: discord.Interaction) -> Update | None:
 
 
 def may_write(interaction: discord.Interaction) -> bool:
-    """Whether the bot has the right to write where somebody used a command. True where Discord does not say."""
+    """Whether the bot has the right to write where the command was used. True where Discord does not say."""
     rights = interaction.app_permissions
     in_thread = getattr(interaction.channel, "type", None) in _THREADS
     return not rights.value or (rights.send_messages_in_threads if in_thread else rights.send_messages)

@@ -65,7 +65,7 @@ def quoted_message(message: discord.Message, me: discord.ClientUser, guild: disc
 
 
 def said_in(message: discord.Message | discord.MessageSnapshot, guild: discord.Guild | None) -> str:
-    """What a message says. `guild` is the server of whoever refers to it."""
+    """What a message says. `guild` is the server of the message that refers to it."""
     names = _names_in(message) if isinstance(message, discord.Message) else {}
     embeds = (_embed_words(embed) for embed in message.embeds if embed.type == "rich")  # others are previews of links
     return "\n".join(filter(None, (*_cards(message), _readable(message.content, names, guild), *embeds)))

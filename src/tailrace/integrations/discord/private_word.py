@@ -1,6 +1,6 @@
-"""A word in private to somebody who asked in a channel where the bot may not write: there they would see nothing.
+"""Tells a person who asked in a channel where the bot may not write so, in a direct message.
 
-Once for each person and channel, while the process lives. Whoever takes no direct messages hears nothing.
+Once for each person and channel, while the process lives. A person who takes no direct messages is not told.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PrivateWord:
         text = (
             f"I may not write in <#{place.thread or place.chat}>, so my answer is not shown there. Ask me here, or ask "
         )
-        text += "whoever runs that server to give me *Send Messages* (in a thread *Send Messages in Threads*)."
+        text += "an admin of that server to give me *Send Messages* (in a thread *Send Messages in Threads*)."
         try:
             opened = await self._rest.request("POST", "/users/@me/channels", {"recipient_id": user})
             channel = opened.decoded if opened.ok else None

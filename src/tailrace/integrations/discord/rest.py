@@ -28,7 +28,7 @@ THREAD_ARCHIVED = 50083
 _THREAD_CODES = frozenset({THREAD_ARCHIVED, 160005})  # cannot be written to; locked
 _CHAT_CODES = frozenset({10004, 50001, 50007, 50008})  # no such server; no access; no messages to that person; a forum
 _INVALID_BODY = 50035
-_TOO_OLD_TO_EDIT = 30046  # too many edits of a message that is older than an hour; nobody is told for how long
+_TOO_OLD_TO_EDIT = 30046  # too many edits of a message that is older than an hour; Discord does not say for how long
 _TOO_LONG = "BASE_TYPE_MAX_LENGTH"
 
 

@@ -202,7 +202,7 @@ class HomeAssistantPlatform(BasePlatform):
                 await inbox.put(update)
 
     async def _tell_unreadable(self, update: Unreadable, inbox: port.Inbox) -> None:
-        """Whoever fired the event looks for an answer in Home Assistant, not in a log."""
+        """The person who fired the event looks for an answer in Home Assistant, not in a log."""
         log.warning("an event %s was not understood: %s", MESSAGE_EVENT, update.problem)
         received = update.received
         if await inbox.serves(received.sender):
@@ -255,7 +255,7 @@ async def _state_of(socket: Socket) -> str:
 
 
 async def _read_results(socket: Socket) -> None:
-    """Events are not for a connection that nobody subscribes with."""
+    """A connection without a subscription gets no events."""
     async with aclosing(socket.events()) as events:
         with contextlib.suppress(PlatformError):
             async for _ in events:

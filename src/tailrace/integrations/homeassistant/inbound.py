@@ -109,7 +109,7 @@ def parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:
 
 
 def _received(update_id: str, text: str, sender: str, conversation: str | None, *, title: str) -> port.MessageReceived:
-    """`title` is what notifications of the answer are named after; ids that nobody has chosen are no names."""
+    """`title` is what notifications of the answer are named after; generated ids are no names."""
     known = {"user": sender or DEFAULT_CHAT, "title": preview_line(title, MAX_TITLE_CHARS)}
     place = port.Place("homeassistant", conversation or sender or DEFAULT_CHAT, extra=known)
     return port.MessageReceived(update_id, place, port.Sender(sender or DEFAULT_CHAT), text, message_id=update_id)

@@ -11,7 +11,7 @@ from tailrace.integrations.homeassistant.inbound import MESSAGE_EVENT
 TITLE = "Tailrace"
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
 # An image, and the HTML that loads something. The front end of Home Assistant shows both without asking, so that a text
-# that a model was tricked into would reach a stranger's server as soon as somebody looks at it. The word joiner, which
+# that a model was tricked into would reach a stranger's server as soon as a person looks at it. The word joiner, which
 # is not seen, makes a link of the one and a text of the other, also inside of HTML, where no backslash does.
 # The integration has the same filter (`custom_components/tailrace/images.py`): it is installed without this package.
 # `tests/components/homeassistant/test_images.py` holds both to one table.
@@ -42,7 +42,7 @@ def _without_images(text: str) -> str:
 
 
 def _how_to_answer(place: port.Place, action: port.Send | port.Edit) -> str:
-    """What to fire, below an open question: nobody can write below a notification."""
+    """What to fire, below an open question: a notification takes no reply."""
     if action.purpose != "approval" or not action.text.endswith(ANSWER_BY_COMMAND):
         return ""
     user = f"user: {_quoted(place.extra['user'])}\n" if "user" in place.extra else ""

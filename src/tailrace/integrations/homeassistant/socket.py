@@ -76,7 +76,7 @@ class Socket:
         return number
 
     async def lone_command(self, kind: str, fields: dict[str, Any]) -> SocketMessage:
-        """A command while nobody reads `events`; what else comes is dropped. Raises `PlatformError`."""
+        """A command while no task reads `events`; what else comes is dropped. Raises `PlatformError`."""
         try:
             number = await self.write(kind, fields)
         except ConnectionLost as exc:

@@ -38,7 +38,7 @@ class BotNames:
         return self.without_name(text, mentioned=False) != text or self._user_id in text.lower()
 
     def speaks_to_others(self, text: str, content: JsonObject) -> bool:
-        """Whether the client says that somebody else is mentioned, or everybody, or the text begins with another id."""
+        """Whether the client says that another person or everybody is mentioned, or the text begins with another id."""
         mentions = content.get("m.mentions")
         mentions = mentions if isinstance(mentions, dict) else {}
         users = mentions.get("user_ids")

@@ -47,7 +47,7 @@ _ASKED_FOR = [
     *("m.room.redaction", "m.room.member", "m.room.tombstone"),
 ]
 LATE_S = 86_400.0  # what is older is not answered any more when a connection begins; Telegram keeps messages as long
-MAX_ASKED = 50  # messages of a sync of which it is asked whose they are: nobody is heard meanwhile
+MAX_ASKED = 50  # messages of a sync whose authors are asked for: no update is put meanwhile
 REMEMBERED = 10_000  # events: enough for every answer that may still get a reply
 
 
@@ -80,8 +80,8 @@ class Rooms:
         self._notices = notices
 
     def note_encrypted(self, answer: nio.SyncResponse) -> None:
-        """Whoever writes in an encrypted room, switches encryption on, or sends us an encrypted file, is told once that
-        it cannot be read."""
+        """Notes for each room with encrypted messages or files that its people are told, once, that the bot cannot read
+        them."""
         for room_id, event in self._events(answer):
             if event.get("sender") == self._user_id:
                 continue
@@ -97,8 +97,8 @@ class Rooms:
                 yield room_id, event
 
     async def note_authors(self, answer: nio.SyncResponse, serves: Serves, *, give_up: bool = False) -> None:
-        """Asks whose message somebody replies or reacts to, where it is none of those that this process has sent: an
-        answer from before a restart is ours too. What is for us anyway, or from somebody who is not served, needs no
+        """Asks whose message a person replies or reacts to, where it is none of those that this process has sent: an
+        answer from before a restart is ours too. What is for us anyway, or from a person who is not served, needs no
         such question. Of many the newest `MAX_ASKED` are asked for. Raises `PlatformError` as `fill_gaps` does."""
         undecided = await self._all_undecided(answer, serves)
         if len(undecided) > MAX_ASKED:

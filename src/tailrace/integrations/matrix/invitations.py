@@ -36,7 +36,7 @@ class Invitations:
             if await self._is_any_served(inviters, serves):
                 self._to_join.add(room_id)
                 continue
-            who = ", ".join(inviters) or "somebody"
+            who = ", ".join(inviters) or "a user"
             log.warning("matrix: %s is not served: the invitation to %s is not followed", who, room_id)
         await self._join()
 

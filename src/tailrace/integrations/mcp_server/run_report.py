@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from tailrace.agent.safety.approval import MAX_REASON
+from tailrace.app.timeline.question import question_of
 from tailrace.events import ApprovalAsked, Decision, NotExecuted, RunFailure
 from tailrace.integrations.mcp_server.approvals import REQUESTER
 from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Run, RunState
-from tailrace.runs.timeline.question import question_of
 from tailrace.tools.typed import Arguments, preview_line, schema_of
 
 State: TypeAlias = RunState | Literal["waiting_for_approval"]

@@ -19,6 +19,7 @@ from tailrace.agent.endings import not_executed_in
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named
+from tailrace.app.timeline.run_overview import OWN_RECORDS
 from tailrace.errors import CursorAhead, RunNotFound, RunSealed, TailraceError
 from tailrace.integrations.mcp_server.approvals import (
     MAX_ROUNDS,
@@ -46,7 +47,6 @@ from tailrace.integrations.mcp_server.stdio import Cancelled
 from tailrace.integrations.mcp_server.watch import RunWatch
 from tailrace.messages import JsonObject, user
 from tailrace.ports import ENDED, Run, RunState
-from tailrace.runs.run_overview import OWN_RECORDS
 from tailrace.tools.typed import Arguments, invalid_arguments, schema_of
 
 Context: TypeAlias = ServerRequestContext[Any, Any]

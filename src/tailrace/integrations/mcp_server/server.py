@@ -25,12 +25,12 @@ from mcp_types import (
 from tailrace import __version__
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
+from tailrace.app.timeline.question import question_of
 from tailrace.errors import TailraceError
 from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.integrations.mcp_server.run_report import in_words, report_of
 from tailrace.integrations.mcp_server.run_tools import RunTools, TurnDefaults
 from tailrace.integrations.mcp_server.stdio import Cancelled, stdio_streams
-from tailrace.runs.timeline.question import question_of
 from tailrace.system.json_rpc.stdio import Pipes
 from tailrace.tools.typed import preview_line
 

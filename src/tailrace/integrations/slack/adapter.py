@@ -33,16 +33,16 @@ from tailrace.integrations.slack.blocks import key_of, message_body, metadata, s
 from tailrace.integrations.slack.envelope_order import OrderedTasks, is_answered_soon, order_keys
 from tailrace.integrations.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope
 from tailrace.integrations.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
-from tailrace.integrations.slack.slash_commands import (
+from tailrace.integrations.slack.slash import (
     LATE,
     STRANGER,
     ResponseUrls,
+    SlashQuestions,
+    UnfinishedAnswers,
     why_not_here,
 )
-from tailrace.integrations.slack.slash_questions import SlashQuestions
 from tailrace.integrations.slack.socket import OneSocket
 from tailrace.integrations.slack.thread_reader import PAGE, PERSON, read_thread, with_names
-from tailrace.integrations.slack.unfinished_answers import UnfinishedAnswers
 from tailrace.integrations.slack.user_names import UserNames
 from tailrace.integrations.slack.workspace_limits import WorkspaceLimits
 from tailrace.runs.signals import FlatTaskGroup
@@ -192,8 +192,8 @@ class SlackPlatform(BasePlatform):
         return port.Accepted(self._limits.pause_s(loop.time()))
 
     async def _send_privately(self, place: port.Place, action: port.Send) -> port.AnyReply:
-        """Answers a slash command so that nobody else sees it: at the address that came with the command, which is good
-        in every channel, else as a message in this one. Where it may have been shown it is not sent again."""
+        """Answers a slash command so that no other person sees it: at the address that came with the command, which is
+        good in every channel, else as an ephemeral message. An answer that may have been shown is not sent again."""
         body = message_body(action)
         told = await self._answer_command(place, body)
         if isinstance(told, port.Sent):

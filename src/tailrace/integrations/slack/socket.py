@@ -1,7 +1,7 @@
 """One connection in Slack's Socket Mode, to its end.
 
 The SDK keeps it alive and notices its end. It does not replace it: it would try for ever and say nothing, while the
-gateway logs each failure, waits longer after each, and tells whoever asks that the platform is not connected.
+gateway logs each failure, waits longer after each, and reports that the platform is not connected.
 """
 
 from __future__ import annotations

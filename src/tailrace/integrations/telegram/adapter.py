@@ -248,7 +248,7 @@ class TelegramPlatform(BasePlatform):
         return port.HookAnswer()
 
     async def _who_we_are(self, update: telegram.Update) -> telegram.User:
-        """The bot as it is called now: BotFather may change its name at any time, and tells nobody."""
+        """The bot with its current name: BotFather may change it at any time, without an update."""
         if self._me is None:  # another process keeps the connection; the webhook may call this one
             self._me = await self._ask(self._bot.get_me())
         now = asyncio.get_running_loop().time()

@@ -1,7 +1,7 @@
 """Messages of Telegram that are neither text nor a file, in words for the model: places, contacts, polls, stickers.
 
 Each kind of the Bot API is a card, a kind that the bot cannot read and the model is told of, or a service message,
-which nobody wrote. Pure: no I/O.
+which no person wrote. Pure: no I/O.
 """
 
 from __future__ import annotations

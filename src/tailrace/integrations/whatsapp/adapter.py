@@ -51,7 +51,7 @@ CAPABILITIES = port.Capabilities(
 )
 
 WARNING_S = 60.0  # between two warnings of the same
-_NOT_SIGNED = "a call of WhatsApp's webhook has no signature: somebody else's, or a proxy drops X-Hub-Signature-256"
+_NOT_SIGNED = "a call of WhatsApp's webhook has no signature: it is not Meta's, or a proxy drops X-Hub-Signature-256"
 _SIGNED_BY_OTHERS = "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?"
 _NOT_VERIFIED = "WhatsApp's webhook was asked for with another verify token than verify_token_env holds"
 _CLOCK_BEHIND = (
@@ -256,7 +256,7 @@ class WhatsAppPlatform(BasePlatform):
         now_s = self._time_of_day()
         try:
             for key, lost in inbound.lost(statuses):
-                if not self._told.is_awaited(key):  # else whoever waits for it says so
+                if not self._told.is_awaited(key):  # else the send that waits for it reports it
                     await inbox.put(lost)
             started_s = self._started_at
             messages = [*inbound.received(notification, self._number, now_s, self._recent, started_s=started_s)]
@@ -287,7 +287,7 @@ class WhatsAppPlatform(BasePlatform):
         """Meta asks once, when the address is entered, whether it is ours."""
         query = request.query
         if query.get("hub.mode") != "subscribe":
-            return port.HookAnswer(403)  # a browser, a probe: nobody who could be told
+            return port.HookAnswer(403)  # a browser or a probe
         given = query.get("hub.verify_token", "").encode("utf-8", "replace")
         if not hmac.compare_digest(given, self._verify_token.encode()):
             self._warn(_NOT_VERIFIED)

@@ -1,6 +1,6 @@
 """Cards that a person sends or comes from, in words for the model: places, contacts, orders, forms, advertisements.
 
-Pure. Each is one line in brackets: no text that somebody wrote.
+Pure. Each is one line in brackets, which mark it as no typed text.
 """
 
 from __future__ import annotations

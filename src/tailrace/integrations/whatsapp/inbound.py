@@ -39,7 +39,7 @@ REPLAY_WINDOW_S = 24 * 3600.0
 CLOCK_SKEW_S = 300.0
 DOWNTIME_S = 300.0  # before its start a process was surely not about to hear what was written
 MAX_TEXT_CHARS = 4096
-_NO_MESSAGES = frozenset({"system", "reaction"})  # nobody waits for an answer to them
+_NO_MESSAGES = frozenset({"system", "reaction"})  # no answer to them is expected
 # Several that are sent at once come one by one, and nothing says that they belong together.
 _IN_ALBUMS = frozenset({"image", "video", "document"})
 _UNREADABLE = frozenset({"unsupported", "unknown"})

@@ -28,14 +28,8 @@ from tailrace.errors import JournalError, StorageFailed, TailraceError
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows, unplaced_rows
 from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
-from tailrace.journal.stored.group_commit import (
-    GroupCommit,
-    OnLag,
-    PendingAppend,
-    PendingCall,
-    StoredLog,
-    fail_interrupted,
-)
+from tailrace.journal.stored import group_commit
+from tailrace.journal.stored.group_commit import GroupCommit, PendingAppend, PendingCall, StoredLog, fail_interrupted
 from tailrace.journal.stored.rows import BoundRow
 from tailrace.system.thread_waits import wait_count
 
@@ -132,7 +126,7 @@ class Commits(GroupCommit[_Work]):
         clock: Callable[[], float],
         after_commit: Callable[[], None],
         checkpoint: Callable[[], asyncio.Future[None]],
-        on_lag: OnLag | None = None,
+        on_lag: group_commit.OnLag | None = None,
         index_after: int = INDEX_ROWS,
     ) -> None:
         """`clock` is the wall clock. `after_commit` is called in the thread that has written; `checkpoint` on the loop,
@@ -148,19 +142,18 @@ class Commits(GroupCommit[_Work]):
     def _start_writer(self) -> None:
         self._writer.start()
 
-    async def call(
+    def call(
         self,
         work: Callable[[sqlite3.Connection], T],
         *,
         fsync: bool = False,
         long: bool = False,
         log: StoredLog | None = None,
-    ) -> T:
+    ) -> asyncio.Future[T]:
         """Runs `work` in the transaction of the next group, after everything queued before it; not at all where an
-        entry of the `log` was refused. `long`: what it does grows with the log of a run, and the loop must not wait for
-        it."""
-        result: T = await self._call(_LongWork(work) if long else work, fsync=fsync, log=log).future
-        return result
+        entry of the `log` was refused. The future is done once that is committed. `long`: what `work` does grows with
+        the log of a run, and the loop must not wait for it."""
+        return self._call(_LongWork(work) if long else work, fsync=fsync, log=log).future
 
     @property
     def failing(self) -> bool:

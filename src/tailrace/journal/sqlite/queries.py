@@ -14,24 +14,9 @@ from tailrace.events import Entry, from_json
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
 from tailrace.journal.sqlite.places import NEWER_SEQS, newest_placed_seq, newest_seq, placed_row, rows_of_run
+from tailrace.journal.stored import rows as stored_rows
 from tailrace.journal.stored.counter_names import end_of
-from tailrace.journal.stored.rows import (
-    Compaction,
-    Row,
-    RunRow,
-    TimedRow,
-    decoded_payload,
-    decoded_seqs,
-    entries_after,
-    entries_of,
-    facts_in,
-    lines_after,
-    no_such_run,
-    repeats_outputs,
-    run_of_row,
-    step_finished,
-    with_outputs,
-)
+from tailrace.journal.stored.rows import Row, decoded_payload, decoded_seqs, entries_after, no_such_run, repeats_outputs
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
 
 _RUN_COLUMNS = (
@@ -75,9 +60,9 @@ def run_with_key(connection: sqlite3.Connection, idempotency_key: str) -> Run | 
 
 
 def _run(connection: sqlite3.Connection, found: tuple[Any, ...]) -> Run:
-    row = RunRow._make(found)
+    row = stored_rows.RunRow._make(found)
     seqs = row.output_seqs
-    return run_of_row(row, None if seqs is None else _step_outputs(connection, row.id, row.num, seqs))
+    return stored_rows.run_of_row(row, None if seqs is None else _step_outputs(connection, row.id, row.num, seqs))
 
 
 def list_runs(connection: sqlite3.Connection, **wanted: Unpack[RunFilter]) -> list[Run]:
@@ -159,7 +144,7 @@ def read_lines(connection: sqlite3.Connection, run_id: str, after: int) -> LogPa
     if snapshot := _snapshot_after(connection, run_id, num, after):
         return Batch((snapshot,)).page
     with closing(connection.execute(_ROWS_AFTER, (num, after))) as rows:
-        lines = lines_after(run_id, map(Row._make, rows), after)
+        lines = stored_rows.lines_after(run_id, map(Row._make, rows), after)
     if lines and lines[-1].type == b"run_finished" and _output_seqs(connection, num) is not None:
         last = Entry(lines[-1].seq, from_json(lines[-1].json), lines[-1].attempt)
         lines[-1:] = Batch(completed(connection, run_id, num, [last])).page
@@ -173,7 +158,7 @@ def _snapshot_after(connection: sqlite3.Connection, run_id: str, num: int, after
     if row is None:
         return None
     seq, attempt, crc, state = row
-    (entry,) = completed(connection, run_id, num, entries_of(run_id, Row(seq, seq, attempt, crc, state)))
+    (entry,) = completed(connection, run_id, num, stored_rows.entries_of(run_id, Row(seq, seq, attempt, crc, state)))
     return entry
 
 
@@ -202,7 +187,7 @@ def folded(connection: sqlite3.Connection, run_id: str) -> Fold:
 def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
     num = number_of(connection, run_id)
     rows = connection.execute(_ROWS, (num,)).fetchall()
-    return completed(connection, run_id, num, facts_in(run_id, map(Row._make, rows)))
+    return completed(connection, run_id, num, stored_rows.facts_in(run_id, map(Row._make, rows)))
 
 
 def facts_of_runs(connection: sqlite3.Connection, run_ids: Sequence[str]) -> list[list[Entry]]:
@@ -213,9 +198,9 @@ def times_of(connection: sqlite3.Connection, run_id: str) -> list[tuple[int, flo
     return connection.execute(_TIMES, (number_of(connection, run_id),)).fetchall()
 
 
-def compacted(connection: sqlite3.Connection, run_id: str) -> tuple[Row, list[TimedRow]]:
+def compacted(connection: sqlite3.Connection, run_id: str) -> tuple[Row, list[stored_rows.TimedRow]]:
     """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
-    compaction = Compaction()
+    compaction = stored_rows.Compaction()
     compaction.add(all_entries(connection, run_id))
     num = number_of(connection, run_id)
     times = times_of(connection, run_id)
@@ -236,7 +221,7 @@ def completed(connection: sqlite3.Connection, run_id: str, num: int, entries: li
     """Gives the last entry the outputs that were left out when it was stored."""
     if not repeats_outputs(entries) or (seqs := _output_seqs(connection, num)) is None:
         return entries
-    return [*entries[:-1], with_outputs(entries[-1], _step_outputs(connection, run_id, num, seqs))]
+    return [*entries[:-1], stored_rows.with_outputs(entries[-1], _step_outputs(connection, run_id, num, seqs))]
 
 
 def _step_outputs(connection: sqlite3.Connection, run_id: str, num: int, seqs: bytes) -> dict[str, Any]:
@@ -246,7 +231,7 @@ def _step_outputs(connection: sqlite3.Connection, run_id: str, num: int, seqs: b
             connection.execute(_PLACED_ROW, (num, seq)).fetchone()
             or connection.execute(_ROW_WITH, (num, seq)).fetchone()
         )
-        step = step_finished(run_id, seq, None if row is None else Row._make(row))
+        step = stored_rows.step_finished(run_id, seq, None if row is None else Row._make(row))
         outputs[step.block_id] = step.output
     return outputs
 

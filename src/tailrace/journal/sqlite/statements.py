@@ -18,19 +18,10 @@ from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sqlite.commits import insert_rows
 from tailrace.journal.sqlite.places import delete_rows, newest_seq, rows_of_run
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
+from tailrace.journal.stored import rows as stored_rows
 from tailrace.journal.stored.counter_names import end_of
 from tailrace.journal.stored.ended_runs import EndedRun
-from tailrace.journal.stored.rows import (
-    Row,
-    TimedRow,
-    encode,
-    is_crash_loop,
-    no_such_run,
-    rows_as_stored,
-    shows_progress,
-    timed_rows,
-    without_outputs,
-)
+from tailrace.journal.stored.rows import TimedRow, encode, no_such_run, rows_as_stored, shows_progress, without_outputs
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 
@@ -72,9 +63,9 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
     run = Run(run_id, new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0)
     if claimant:
         run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
-    num = _insert_run(connection, run, claimant or Claimant("", "", 0.0))
+    num = _insert_run(connection, run, claimant or _NO_CLAIMANT)
     first = Entry(1, RunStarted(new.kind, new.model, new.session, at))
-    _insert_rows(connection, num, run.claims, timed_rows([first], [(1, at)]))
+    _insert_rows(connection, num, run.claims, stored_rows.timed_rows([first], [(1, at)]))
     return run, num
 
 
@@ -83,12 +74,11 @@ def record(connection: sqlite3.Connection, ended: EndedRun, ended_at: float) -> 
     run, rows = ended.run, rows_as_stored(ended.run, ended.entries, ended.times)  # raises before anything is written
     if run.new.idempotency_key and run_with_key(connection, run.new.idempotency_key):
         run = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
-    num = _insert_run(connection, run, Claimant("", "", 0.0))
+    num = _insert_run(connection, run, _NO_CLAIMANT, ended_at)
     _insert_rows(connection, num, run.claims, rows)
-    _end(connection, num, ended.entries[-1], None, ended_at)
 
 
-def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) -> int:
+def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant, ended_at: float | None = None) -> int:
     new = run.new
     num = connection.execute(
         "INSERT INTO runs (id, kind, session, idempotency_key, new, created_at) VALUES (?, ?, ?, ?, ?, ?)",
@@ -96,11 +86,16 @@ def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) ->
     ).lastrowid
     if num is None:
         raise TypeError("an insert always has a rowid")
-    connection.execute(
-        "INSERT INTO heads (num, state, epoch, kills, owner, pipe, lease_until, first_seq) VALUES (?,?,?,?,?,?,?,?)",
-        (num, run.state, run.claims, run.kills, claimant.owner, claimant.pipe, claimant.lease_until, run.first_seq),
-    )
+    ended = (None, None, None) if run.finished is None else (run.last_seq, ended_at, encode(run.finished))
+    connection.execute(_INSERT_HEAD, (num, run.state, run.claims, run.kills, *claimant, run.first_seq, *ended))
     return num
+
+
+_NO_CLAIMANT = Claimant("", "", 0.0)
+_INSERT_HEAD = (
+    "INSERT INTO heads (num, state, epoch, kills, owner, pipe, lease_until, first_seq, last_seq, ended_at, outcome)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 def _insert_rows(connection: sqlite3.Connection, num: int, epoch: int, rows: Iterable[TimedRow]) -> None:
@@ -168,7 +163,7 @@ def _clear_suspicion(connection: sqlite3.Connection, lease: Lease) -> None:
         return
     num, state, outcome = row
     connection.execute("UPDATE heads SET kills = kills - 1 WHERE num = ?", (num,))
-    if state == "parked" and is_crash_loop(outcome):
+    if state == "parked" and stored_rows.is_crash_loop(outcome):
         connection.execute("UPDATE heads SET state = 'pending', outcome = NULL WHERE num = ?", (num,))
 
 
@@ -233,7 +228,7 @@ def signal(connection: sqlite3.Connection, run_id: str, sent: Signal) -> Signal:
 # ── keeping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compact(connection: sqlite3.Connection, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
+def compact(connection: sqlite3.Connection, run_id: str, snapshot: stored_rows.Row, kept: Sequence[TimedRow]) -> Run:
     head = _ended(connection, run_id)
     delete_rows(connection, head.num)
     _insert_rows(connection, head.num, head.epoch, kept)

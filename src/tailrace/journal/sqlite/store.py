@@ -31,13 +31,7 @@ from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_I
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.journal.wakeup_pipe import WakeupPipe
-from tailrace.ports import (
-    Lease,
-    LogPage,
-    NewRun,
-    Run,
-    Signal,
-)
+from tailrace.ports import Lease, LogPage, NewRun, Run, Signal
 from tailrace.system.private_files import make_private_directory, make_private_file, tighten
 
 P = ParamSpec("P")
@@ -125,10 +119,10 @@ class SqliteJournal(StoredJournal):
         create = partial(statements.create, new=new, at=self._clock(), claimant=claimant)
         return await self._commits.call(create, fsync=new.durability == "fsync")
 
-    async def record(self, ended: EndedRun) -> None:
+    def record(self, ended: EndedRun) -> asyncio.Future[None]:
         record = partial(statements.record, ended=ended, ended_at=self._clock())
         long = len(ended.entries) > LONG_ENTRIES
-        await self._commits.call(record, fsync=ended.run.new.durability == "fsync", long=long)
+        return self._commits.call(record, fsync=ended.run.new.durability == "fsync", long=long)
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
         claimant, is_alive = self._claimant(owner, lease_s), self._pipe.is_alive

@@ -73,7 +73,11 @@ class EndedRuns:
         task.add_done_callback(self._recording.discard)
 
     async def _record_all(self, group: Sequence[tuple[EndedRun, Recorded]]) -> None:
-        results = await asyncio.gather(*(self._record(ended) for ended, _ in group), return_exceptions=True)
+        results: Sequence[BaseException | None]
+        try:
+            results = await asyncio.gather(*[self._record(ended) for ended, _ in group], return_exceptions=True)
+        except JournalError as closed:
+            results = [closed] * len(group)
         for (ended, then), result in zip(group, results, strict=True):
             then(self._checked(ended.run.id, result))
 

@@ -33,16 +33,8 @@ class StoredLog(OpenLog):
     """The writing end of a stored run. `written_seq` is the last entry in storage, `seq` the last appended."""
 
     __slots__ = (
-        "failure",
-        "fsync",
-        "gap",
-        "num",
-        "owner",
-        "progress",
-        "signalled",
-        "tail",
-        "unsignalled",
-        "written_seq",
+        *("failure", "fsync", "gap", "num", "owner"),
+        *("progress", "signalled", "tail", "unsignalled", "written_seq"),
     )
 
     def __init__(self, lease: Lease, num: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:

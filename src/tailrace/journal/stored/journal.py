@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch, StorageFailed
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
-from tailrace.journal.live_tail import EntryViewer, PageViewer, Tail
+from tailrace.journal.live_tail import Tail, ViewedJournal
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.ended_runs import EndedRun, Recorded
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
@@ -67,7 +67,7 @@ class Database(ABC):
     async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None: ...
 
     @abstractmethod
-    async def record(self, ended: EndedRun) -> None:
+    def record(self, ended: EndedRun) -> Awaitable[None]:
         """Stores a whole run that has ended in memory."""
 
     @abstractmethod
@@ -123,7 +123,7 @@ class Database(ABC):
     async def close(self) -> None: ...
 
 
-class StoredJournal(Database):
+class StoredJournal(Database, ViewedJournal):
     """The part of the port that is the same for every database."""
 
     def __init__(self, commits: GroupCommit[Any]) -> None:
@@ -366,12 +366,6 @@ class StoredJournal(Database):
                 return entry
         state = await self._fold_log(run_id)
         return state.entry()
-
-    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> EntryViewer:
-        return EntryViewer(self, run_id, after, snapshot=snapshot)
-
-    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> PageViewer:
-        return PageViewer(self, run_id, after, snapshot=snapshot)
 
     async def stored_page(self, run_id: str, after: int) -> LogPage:
         return await self._pages.page(run_id, after, lambda: self._load_lines(run_id, after))

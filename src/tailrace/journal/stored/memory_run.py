@@ -62,7 +62,7 @@ class MemoryRun:
         return self._run
 
     def changed(self, **changes: object) -> Run:
-        return msgspec.structs.replace(self._run, last_seq=self.shown[-1].seq, **changes)
+        return msgspec.structs.replace(self._run, **{"last_seq": self.shown[-1].seq, **changes})
 
     def append_shown(self, events: Sequence[AnyEvent], attempt: int, at: float) -> int:
         """Shows the entries at once, where the run is not observed: no viewer can see the difference."""

@@ -126,9 +126,8 @@ def timed_rows(entries: Iterable[Entry], times: Times) -> list[TimedRow]:
 
 
 def rows_as_stored(run: Run, entries: Iterable[Entry], times: Times) -> list[TimedRow]:
-    """The rows of a whole run. Raises `JournalError` for a run that cannot be written as JSON."""
+    """The rows of a whole run. Raises `JournalError` for an event that cannot be written as JSON."""
     try:
-        encode(run.new)
         return timed_rows(entries, times)
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
         raise JournalError(f"run {run.id}: an event cannot be written as JSON: {exc}") from exc

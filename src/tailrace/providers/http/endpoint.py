@@ -50,7 +50,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     socket_path: str = ""  # a unix socket to connect to instead of the host in `base_url`
     quirks: tuple[str, ...] = ()  # names of quirks that hold here whatever the host
     connect_timeout_s: float = 10.0
-    reattach: bool = False  # the provider is asked to keep its answers, so that a broken stream can be read on
+    reattach: bool = False  # the provider is asked to keep its answers, so that a broken stream can be reattached to
 
     def __repr__(self) -> str:
         return f"Endpoint(name={self.name!r}, dialect={self.dialect!r}, host={self.host!r})"

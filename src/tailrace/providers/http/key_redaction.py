@@ -7,7 +7,7 @@ own events that the text came in. Everything else is passed on as it came.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Any, TypeAlias
 
@@ -49,32 +49,12 @@ class RedactedAnswer(AnswerStream):
         completion_from_body: Callable[[JsonObject], Completion],
     ) -> None:
         self.inner = inner
-        self._deltas = aiter(inner)
         self._redactor = redactor
         self._completion_from_body = completion_from_body
         self._escaped = tuple(_escaped(secret).encode() for secret in redactor.secrets)  # as JSON text has them
         self._held: dict[_Channel, RedactingStream] = {}
         self._waiting: list[AnyDelta] = []  # events and their deltas as they came, while a text is undecided
         self._decided: list[AnyDelta] = []  # the same deltas without secrets, as far as they are decided
-        self._ending: ProviderError | StopAsyncIteration | None = None
-
-    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        return self
-
-    async def __anext__(self) -> list[AnyDelta]:
-        if self._ending is not None:
-            raise self._ending
-        try:
-            deltas = await anext(self._deltas)
-        except (ProviderError, StopAsyncIteration) as exc:
-            if isinstance(exc, ProviderError) and self.resumable_id:
-                raise
-            held = self.release_rest()
-            if not held:
-                raise
-            self._ending = exc
-            return held
-        return self._without_secrets(deltas)
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         try:

@@ -16,17 +16,18 @@ from typing import Any, Literal
 
 import msgspec
 
+from tailrace.config.quirks import Quirk
 from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
-from tailrace.providers.http.quirks import Quirk, adapted_body, merged, quirks_of, wire_quirks_of
+from tailrace.providers.http.quirks import adapted_body, merged, quirks_of, wire_quirks_of
 from tailrace.providers.http.refused_fields import Place, RefusedFields, refused_field
 from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.http.reply_body import excerpt, media_type, peek, read_some, refusal_in
 from tailrace.providers.http.stop_cut import StopCutAnswer
-from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer
+from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer, discard
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport.port import EVENT_STREAM, HttpReply, Transport
 from tailrace.values.redact import TextRedactor
@@ -72,8 +73,8 @@ class HttpProvider:
         self._headers = endpoint.request_headers()
         self._redactor = TextRedactor(endpoint.secrets())
         self._models: dict[str, _ModelHere] = {}
-        # Nothing is cut, kept by the provider or looked for in what it streams.
-        self._passes_plain_streams = self._redactor.idle and self._wire.has_stop_strings
+        # Nothing is kept, cut or looked for in what it streams.
+        self._passes_plain_streams = self._redactor.idle and not endpoint.reattach and self._wire.has_stop_strings
 
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"
@@ -101,8 +102,7 @@ class HttpProvider:
         reply, _ = await self._post(request, body_without, self._model(request.model).whole_url)
         try:
             answer = self._cut(self._without_key(await self._answer(reply, request)), request)
-            async for _ in answer:  # a peer that streams unasked is understood
-                pass
+            await answer.pump(discard)  # a peer that streams unasked is understood
             return answer.completion()
         except ProviderError as exc:
             exc.provider = exc.provider or self.name

@@ -1,7 +1,6 @@
-"""What single endpoints get wrong or need, as data; and the one place where a request body is made.
+"""Which quirks hold for a model at an endpoint, and the one place where a request body is made.
 
-Owns the registry and how an entry is matched: on the real host, on the model, or by name. What the user set always
-wins over an entry. Knows nothing of connections.
+Owns how an entry of the registry is matched. What the user set always wins over an entry. Knows nothing of connections.
 """
 
 from __future__ import annotations
@@ -13,118 +12,17 @@ from typing import Any
 
 import msgspec
 
+from tailrace.config.quirks import NAMES, REGISTRY, Quirk, Routing
 from tailrace.messages import Dialect, JsonObject, ModelRequest, assistant, user
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.refused_fields import without_fields
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.quirks import NONE, WireQuirks
+from tailrace.wire.quirks import WireQuirks
 
 CONTINUE = (
     "Your previous message was cut off by a connection failure. Go on from exactly where it stops: "
     "repeat none of it, comment on nothing, write only what comes next."
 )
-
-
-class Routing(msgspec.Struct, frozen=True):
-    """Preferences among the hosts behind a router, in OpenRouter's terms: its field `provider`."""
-
-    ignore: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
-
-
-class Quirk(msgspec.Struct, frozen=True, kw_only=True):
-    """One known deviation. Without a host it holds only where an endpoint names it."""
-
-    name: str
-    why: str  # where it is documented
-    host: str = ""  # this host and its subdomains
-    models: tuple[str, ...] = ("*",)  # globs on the model's name in lower case; any of them
-    dialects: tuple[Dialect, ...] = ()  # empty: all
-    wire: WireQuirks = NONE
-    routing: Routing | None = None
-    drop: tuple[str, ...] = ()  # fields the endpoint refuses
-    rename: Mapping[str, str] = NOTHING  # fields it calls otherwise
-    add_to_prefill: Mapping[str, Any] | None = None  # it goes on from a last assistant message, given these fields
-
-
-REGISTRY: tuple[Quirk, ...] = (
-    Quirk(
-        name="openrouter-minimax",
-        why="https://github.com/MiniMax-AI/MiniMax-M2/issues/109",  # streams with tools that never end
-        host="openrouter.ai",
-        models=("minimax/*",),
-        routing=Routing(
-            ignore=("minimax",), order=("fireworks", "novitaai", "google-vertex", "atlascloud", "together")
-        ),
-    ),
-    Quirk(
-        name="cumulative-text",
-        why="https://github.com/QwenLM/qwen-code/pull/3896",  # each delta is the whole text so far (A17)
-        wire=WireQuirks(cumulative_text=True),
-    ),
-    Quirk(
-        name="name-in-pieces",
-        why="https://github.com/continuedev/continue/pull/5849",  # a tool's name comes in pieces (B28)
-        wire=WireQuirks(name_in_pieces=True),
-    ),
-    Quirk(
-        name="ends-without-done",
-        why="https://github.com/gpustack/llama-box/issues/2",  # small servers forget `[DONE]`; a user may say so (D48)
-        dialects=("chat",),
-        wire=WireQuirks(ends_without_done=True),
-    ),
-    Quirk(
-        name="perplexity-done",
-        why="https://github.com/perplexityai/api-discussion/issues/209",  # `[DONE]` is sent by some models, not all
-        host="api.perplexity.ai",
-        dialects=("chat",),
-        wire=WireQuirks(ends_without_done=True),
-    ),
-    Quirk(
-        name="huggingface-done",
-        why="https://github.com/huggingface/text-generation-inference/pull/2221",  # older backends never send it
-        host="router.huggingface.co",
-        dialects=("chat",),
-        wire=WireQuirks(ends_without_done=True),
-    ),
-    Quirk(
-        name="writer-done",
-        # recorded there: both streams end with the finish reason
-        why="https://github.com/traceloop/openllmetry/tree/93429cfb9767e6b51db6cb35f6b70f758117669a/packages/"
-        "opentelemetry-instrumentation-writer/tests/cassettes/test_chat",
-        host="api.writer.com",
-        dialects=("chat",),
-        wire=WireQuirks(ends_without_done=True),
-    ),
-    Quirk(
-        name="mistral-fields",
-        why="https://github.com/avante-corp/avante.nvim/issues/2347",  # unknown fields are a 422; usage comes unasked
-        host="api.mistral.ai",
-        dialects=("chat",),
-        drop=("stream_options", "store"),
-        rename={"max_completion_tokens": "max_tokens", "seed": "random_seed"},
-    ),
-    Quirk(
-        name="claude-prefill",
-        why="https://github.com/vercel/ai/issues/12296",  # models from 4.6 on refuse a last assistant message
-        host="anthropic.com",
-        models=("claude-3*", "claude-*-4-0*", "claude-*-4-1*", "claude-*-4-5*", "claude-*-4-2025*"),
-        dialects=("anthropic",),
-        add_to_prefill=NOTHING,
-    ),
-    Quirk(
-        name="prefill",
-        why="https://github.com/ggml-org/llama.cpp/pull/13174",  # a last assistant message is gone on from
-        add_to_prefill=NOTHING,
-    ),
-    Quirk(
-        name="vllm-prefill",
-        why="https://github.com/vllm-project/vllm/pull/8942",  # the same, when asked
-        dialects=("chat",),
-        add_to_prefill={"continue_final_message": True, "add_generation_prompt": False},
-    ),
-)
-NAMES = frozenset(quirk.name for quirk in REGISTRY)
 
 
 def quirks_of(endpoint: Endpoint, model: str) -> tuple[Quirk, ...]:
@@ -134,8 +32,8 @@ def quirks_of(endpoint: Endpoint, model: str) -> tuple[Quirk, ...]:
 
 def wire_quirks_of(quirks: Iterable[Quirk]) -> WireQuirks:
     """What the decoder must be told."""
-    wires = [quirk.wire for quirk in quirks]
-    return WireQuirks(*(any(getattr(wire, name) for wire in wires) for name in WireQuirks.__struct_fields__))
+    found = tuple(quirks)
+    return WireQuirks(*(any(getattr(quirk, name) for quirk in found) for name in WireQuirks.__struct_fields__))
 
 
 def adapted_body(

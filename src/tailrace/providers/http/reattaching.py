@@ -1,7 +1,7 @@
 """A Responses endpoint that is asked to keep its answers (`reattach: true`), and an answer that it keeps.
 
-Owns how the provider is asked to keep an answer, how the answer is read on after its last event, and how the provider
-is told to stop making it. When to reattach is the attempt's part.
+Owns the requests: for an answer that the provider keeps, for the events after the last one that came, and for the end
+of its making. When to reattach is the attempt's part.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
 
 
 class ResumableStream(StreamedAnswer):
-    """An answer that the provider keeps. It is read on from another connection, after the last event that came.
+    """An answer that the provider keeps. Another connection goes on after the last event that came.
     `answer_id`: where the id is known before the first event."""
 
     __slots__ = ("_known_id", "_polled", "_whole")
@@ -170,31 +170,24 @@ class ResumableStream(StreamedAnswer):
     def attach(self, reply: HttpReply, head: bytes = b"") -> None:
         """The events come from this connection now."""
         self._decoder.reopen()
-        self._reply, self._head, self._failure = reply, head, None
+        self._reply, self._head = reply, head
         self._whole, self._polled = None, False
 
     def take_whole(self, body: JsonObject) -> None:
         """The provider gave the response whole, as far as it has come."""
         self._decoder.reopen()
-        self._reply, self._failure = _NO_REPLY, None
+        self._reply = _NO_REPLY
         self._whole = self._decoder.take_whole(body)
         self._polled = not self._decoder.settled
-
-    async def __anext__(self) -> list[AnyDelta]:
-        if self._whole:
-            deltas, self._whole = self._whole, []
-            return self._up_to(deltas, deltas[-1]) if isinstance(deltas[-1], ErrorDelta) else deltas
-        if self._whole is not None and self._failure is None:
-            if self._decoder.complete:
-                raise StopAsyncIteration
-            raise StreamCut("the provider has not finished the answer and does not stream it")
-        return await super().__anext__()
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         if self._whole is None:
             await super().pump(take)
-        else:
-            await AnswerStream.pump(self, take)
+            return
+        whole, self._whole = self._whole, []
+        self._hand_on(whole, take)
+        if not self._decoder.complete:
+            raise StreamCut("the provider has not finished the answer and does not stream it")
 
 
 def _resumable_in(answer: AnswerStream) -> ResumableStream:

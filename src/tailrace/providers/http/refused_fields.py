@@ -13,8 +13,8 @@ from typing import Any
 
 from tailrace.errors import ProviderError
 from tailrace.messages import JsonObject, ModelRequest
+from tailrace.values.error_texts import says
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.error_texts import says
 
 REPROBE_S = 3600.0
 MAX_PLACES = 1024  # remembered at once: clients name any model they like

@@ -27,7 +27,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class RelayedReply:
-    """One reply. `on_bytes` is told of each read, for deadlines."""
+    """One reply. `on_bytes` is called at each read, for deadlines."""
 
     def __init__(self, reply: HttpReply, redactor: TextRedactor, failed: Callable[[ErrorDelta], ProviderError]) -> None:
         self._reply = reply

@@ -6,7 +6,7 @@ its caller closes the connection. What may be the beginning of a stop string wai
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import msgspec
 
@@ -39,31 +39,11 @@ class StopCutAnswer(AnswerStream):
     def __init__(self, inner: AnswerStream, request: ModelRequest, wire: WireDialect) -> None:
         self._inner = inner
         self._wire = wire
-        self._deltas = aiter(inner)
         self._request = request
         self._strings = StopStrings(request.stop)
         self._matcher = StopMatcher(self._strings)
         self._stopped = False
-        self._ended = False
         self._unshown = 0  # characters that were held back when the stream failed
-
-    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        return self
-
-    async def __anext__(self) -> list[AnyDelta]:
-        if self._stopped or self._ended:
-            raise StopAsyncIteration
-        try:
-            deltas = await anext(self._deltas)
-        except ProviderError:
-            self._unshown = len(self._matcher.release())
-            raise
-        except StopAsyncIteration:
-            self._ended = True
-            if not (held := self._matcher.release()):
-                raise
-            return [TextDelta(held)]
-        return self._cut(deltas)
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         def take_cut(deltas: list[AnyDelta]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from typing import NoReturn
 
 from tailrace.errors import PeerError, ProviderError
 from tailrace.messages import AnyDelta, Completion, ErrorDelta
@@ -18,7 +19,7 @@ LINGER_S = 0.25  # after the last event: how long to wait for the end of the bod
 class StreamedAnswer(AnswerStream):
     """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
 
-    __slots__ = ("_decoder", "_failed", "_failure", "_head", "_left", "_reply", "_take", "_wire")
+    __slots__ = ("_decoder", "_failed", "_head", "_left", "_reply", "_take", "_wire")
 
     def __init__(
         self,
@@ -33,42 +34,20 @@ class StreamedAnswer(AnswerStream):
         self._reply = reply
         self._head = head
         self._failed = failed
-        self._failure: ErrorDelta | None = None  # not the exception: its frames would hold this answer
         self._left = MAX_STREAM_BYTES
-        self._take: Callable[[list[AnyDelta]], None] = _nobody  # of the `pump` under way
-
-    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        return self
-
-    async def __anext__(self) -> list[AnyDelta]:
-        if self._failure is not None:
-            raise self._failed(self._failure)
-        decoder = self._decoder
-        if decoder.complete:
-            return await self._after_the_last_event()
-        if self._head:
-            data, self._head = self._head, b""
-        else:
-            data = await self._reply.read()
-        if data:
-            return self._decoded(data)
-        if deltas := self._at_the_end():
-            return deltas
-        raise StopAsyncIteration
+        self._take: Callable[[list[AnyDelta]], None] = discard  # of the `pump` under way
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
-        if self._failure is not None:
-            self._raise_error()
         decoder = self._decoder
         head, self._head = self._head, b""
         self._take = take
         try:
             if not decoder.complete and not (head and self._sink(head)):
                 await self._reply.pump(self._sink)
-                if not decoder.complete:
-                    self._take_the_end(take)
+                if not decoder.complete:  # the body has ended
+                    self._hand_on(decoder.close(cut=not _has_proper_end(self._reply)), take)
         finally:
-            self._take = _nobody  # whoever takes may hold this answer
+            self._take = discard  # `take` may hold this answer
         if not self._reply.at_end and decoder.complete:
             await self._pump_after_the_last_event(take)
 
@@ -76,63 +55,32 @@ class StreamedAnswer(AnswerStream):
         """Takes a read of the body. Whether the answer has ended."""
         self._left -= len(data)
         if self._left < 0:
-            raise _too_long()
+            raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
         decoder = self._decoder
         deltas = decoder.feed(data)
         if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
-            self._take(self._up_to(deltas, last))
-            self._raise_error()
+            self._fail(deltas, last, self._take)
         self._take(deltas)
         return decoder.complete
 
     def completion(self) -> Completion:
         return self._wire.completion_from_body(self._decoder.rebuilt_body())
 
-    def _decoded(self, data: bytes) -> list[AnyDelta]:
-        self._left -= len(data)
-        if self._left < 0:
-            raise _too_long()
-        deltas = self._decoder.feed(data)
-        if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
-            return self._up_to(deltas, last)
-        return deltas
-
-    def _at_the_end(self) -> list[AnyDelta]:
-        """The body has ended."""
-        deltas = self._decoder.close(cut=not _has_proper_end(self._reply))
-        if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
-            return self._up_to(deltas, last)
-        return deltas
-
-    def _take_the_end(self, take: Callable[[list[AnyDelta]], None]) -> None:
-        if deltas := self._at_the_end():
+    def _hand_on(self, deltas: list[AnyDelta], take: Callable[[list[AnyDelta]], None]) -> None:
+        """Hands on deltas that no read brought."""
+        if deltas and isinstance(last := deltas[-1], ErrorDelta):
+            self._fail(deltas, last, take)
+        if deltas:
             take(deltas)
-        self._raise_error()
 
-    def _raise_error(self) -> None:
-        if self._failure is not None:
-            raise self._failed(self._failure)
-
-    def _up_to(self, deltas: list[AnyDelta], error: ErrorDelta) -> list[AnyDelta]:
-        """What came before the error; the error itself is raised next."""
-        self._failure = error
-        if len(deltas) == 1:
-            raise self._failed(error)
-        return deltas[:-1]
-
-    async def _after_the_last_event(self) -> list[AnyDelta]:
-        """Waits a moment for the end of the body; a server that keeps the connection open does not keep us."""
-        try:
-            async with asyncio.timeout(LINGER_S):
-                while not self._reply.at_end and (data := await self._reply.read()):
-                    if deltas := self._decoder.feed(data):
-                        return deltas
-        except (TimeoutError, ProviderError):
-            pass
-        raise StopAsyncIteration
+    def _fail(self, deltas: list[AnyDelta], error: ErrorDelta, take: Callable[[list[AnyDelta]], None]) -> NoReturn:
+        """Hands on what came before the error, and raises it."""
+        if len(deltas) > 1:
+            take(deltas[:-1])
+        raise self._failed(error)
 
     async def _pump_after_the_last_event(self, take: Callable[[list[AnyDelta]], None]) -> None:
-        """The same for `pump`."""
+        """Waits a moment for the end of the body; a server that keeps the connection open does not keep us."""
 
         def sink(data: bytes) -> bool:
             if deltas := self._decoder.feed(data):
@@ -152,22 +100,15 @@ class WholeAnswer(AnswerStream):
     def __init__(self, completion: Completion) -> None:
         self._completion = completion
 
-    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        return self
-
-    async def __anext__(self) -> list[AnyDelta]:
-        raise StopAsyncIteration
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        """There are no deltas."""
 
     def completion(self) -> Completion:
         return self._completion
 
 
-def _nobody(_deltas: list[AnyDelta]) -> None:
-    """Takes what comes when nobody reads."""
-
-
-def _too_long() -> PeerError:
-    return PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
+def discard(_deltas: list[AnyDelta]) -> None:
+    """Takes deltas that no caller wants."""
 
 
 def _has_proper_end(reply: HttpReply) -> bool:

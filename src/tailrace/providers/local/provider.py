@@ -107,7 +107,7 @@ class LocalProvider:
             if words in str(exc):
                 message = f"{self.name}/{model} {what}: it reads and writes text alone; name another model"
                 return Rejected(message, code="unsupported_by_model", status=400, provider=self.name)
-        if TOO_LONG in str(exc):  # nobody who asks can increase it
+        if TOO_LONG in str(exc):  # a client cannot increase it
             message = str(exc).replace(TOO_LONG, ": ask for less, or name a model that reads more")
             return Rejected(message, code=exc.code, status=exc.status, provider=self.name)
         if exc.status is not None or not isinstance(exc, Retryable):  # it lives to tell

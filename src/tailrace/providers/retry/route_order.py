@@ -1,6 +1,6 @@
 """Which provider is asked next, and after what wait.
 
-Owns the order of attempts among a call's routes. A fold: it is told the time and each failure, and decides. The logger
+Owns the order of attempts among a call's routes. A fold of the time and of each failure. The logger
 `tailrace.providers` prints its trace at debug level: the outcome of the last attempt, and what is next.
 """
 

@@ -1,4 +1,4 @@
-"""Connections to a destination: sockets, TLS, tunnels through a proxy, and what is told where there is none.
+"""Connections to a destination: sockets, TLS, tunnels through a proxy, and the error where there is none.
 
 Owns the translation of the system's errors. Knows nothing of requests.
 """
@@ -21,8 +21,6 @@ from tailrace.providers.transport.port import CANNOT_CONNECT
 from tailrace.providers.transport.proxies import Proxy
 from tailrace.providers.transport.request_head import Address, Destination
 
-MAX_RESOLVED = 512
-RESOLVED_S = 10.0  # how long the addresses of a name are remembered
 HAPPY_EYEBALLS_S = 0.25  # before the next address of a name is tried beside the one before (RFC 8305)
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |\r?\n)")
 _END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
@@ -39,7 +37,6 @@ class Dialler:
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self._resolved: dict[tuple[str, int], tuple[float, list[_AddressInfo]]] = {}
 
     async def connect(self, to: Destination, new: NewConnection, timeout_s: float) -> Http1Connection:
         """Raises `TimedOut` ("connect"), `Unavailable`, `PeerError` or `Rejected`."""
@@ -74,7 +71,8 @@ class Dialler:
         if _is_address(host):
             _, protocol = await loop.create_connection(new, host, port, ssl=tls, server_hostname=name)
             return protocol
-        found = await self._addresses(host, port)
+        resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        found = cast("list[_AddressInfo]", resolved)
         sock = await aiohappyeyeballs.start_connection(found, happy_eyeballs_delay=HAPPY_EYEBALLS_S, interleave=1)
         try:
             _, protocol = await loop.create_connection(new, sock=sock, ssl=tls, server_hostname=name)
@@ -82,18 +80,6 @@ class Dialler:
             sock.close()
             raise
         return protocol
-
-    async def _addresses(self, host: str, port: int) -> list[_AddressInfo]:
-        loop = asyncio.get_running_loop()
-        known = self._resolved.get((host, port))
-        if known is not None and known[0] > loop.time():
-            return known[1]
-        resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-        found = cast("list[_AddressInfo]", resolved)
-        if len(self._resolved) >= MAX_RESOLVED:
-            self._resolved.clear()
-        self._resolved[host, port] = loop.time() + RESOLVED_S, found
-        return found
 
     async def _tunnel(self, to: Destination, proxy: Proxy, new: NewConnection, tls: ssl.SSLContext) -> Http1Connection:
         loop = asyncio.get_running_loop()

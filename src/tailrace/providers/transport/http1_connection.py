@@ -22,7 +22,7 @@ from tailrace.providers.transport.port import EVENT_STREAM, BodySink
 from tailrace.providers.transport.request_head import Destination
 
 MAX_HEAD_BYTES = 128 * 1024  # of a head, of trailers, and of any other framing between two pieces of a body
-HIGH_WATER_BYTES = 256 * 1024  # of a body that nobody reads: past this the peer has to wait
+HIGH_WATER_BYTES = 256 * 1024  # of a body without a reader: past this the peer has to wait
 _EVENT_STREAM: Final = EVENT_STREAM.encode()
 WRITE_BYTES = 256 * 1024  # of a large request, per write
 _OK_LENIENCIES: Final = {
@@ -320,7 +320,7 @@ class Http1Connection(asyncio.Protocol):
         return reply
 
     def abort(self) -> None:
-        """Drops the connection now. Whoever reads an answer from it is no longer told."""
+        """Drops the connection now. The reader of its answer gets nothing more."""
         self._reply = None
         self._reusable = False
         if self._transport is not None:

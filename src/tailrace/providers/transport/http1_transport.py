@@ -168,7 +168,7 @@ class Http1Transport:
             self._all_lost.set_result(None)
 
     def _close_expired(self) -> None:
-        """Closes what nobody has used for `KEEPALIVE_S`, and looks again when the next one is due."""
+        """Closes connections that were idle for `KEEPALIVE_S`, and sets the timer for the next one."""
         self._sweep = None
         loop = asyncio.get_running_loop()
         oldest: float | None = None

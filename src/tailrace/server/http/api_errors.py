@@ -14,22 +14,8 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from tailrace import errors
 from tailrace.config.sections import ProviderSettings
-from tailrace.errors import (
-    ConfigError,
-    CursorAhead,
-    ForkRefused,
-    JournalError,
-    ProviderError,
-    Retryable,
-    RunNotFound,
-    RunOwned,
-    RunParked,
-    RunSealed,
-    StorageFailed,
-    TailraceError,
-    TimedOut,
-)
 from tailrace.events import RunFailure, RunFinished
 from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.runs.failures import is_too_long
@@ -52,7 +38,7 @@ _CODE_OF_KIND = {"retryable": "", "permanent": "", "internal": "internal_error"}
 _KNOWN_WORDS = re.compile(r"prompt is too long|input length and `max_tokens` exceed context limit", re.IGNORECASE)
 
 
-class ApiError(TailraceError):
+class ApiError(errors.TailraceError):
     """A failure with a status of its own. `code` is for programs, `param` names the field at fault."""
 
     def __init__(
@@ -75,6 +61,18 @@ class ApiError(TailraceError):
         self.headers = dict(headers or {})
         self.details = details
         self.asked = asked
+
+    def in_words(self, message: str) -> ApiError:
+        """The same error with another message."""
+        return ApiError(
+            self.status,
+            message,
+            code=self.code,
+            param=self.param,
+            headers=self.headers,
+            details=self.details,
+            asked=self.asked,
+        )
 
 
 def _word(status: int) -> str:
@@ -148,13 +146,13 @@ def as_api_error(exc: Exception) -> ApiError:
             return exc
         case web.HTTPException():
             return _of_http(exc)
-        case ProviderError():
+        case errors.ProviderError():
             return _of_provider(exc)
-        case JournalError():
+        case errors.JournalError():
             return _of_journal(exc)
-        case ConfigError():
+        case errors.ConfigError():
             return _of_config(exc)
-        case ForkRefused():
+        case errors.ForkRefused():
             return ApiError(400, str(exc), code="not_forkable")
         case UnsupportedParameter():
             return ApiError(400, str(exc), code="unsupported_parameter", param=exc.param)
@@ -176,15 +174,15 @@ def no_route(path: str) -> ApiError:
     return ApiError(404, f"no such route{hint}")
 
 
-def _of_journal(exc: JournalError) -> ApiError:
+def _of_journal(exc: errors.JournalError) -> ApiError:
     match exc:
-        case RunNotFound():
+        case errors.RunNotFound():
             return ApiError(404, str(exc))
-        case RunSealed() | RunOwned() | RunParked():
+        case errors.RunSealed() | errors.RunOwned() | errors.RunParked():
             return ApiError(409, str(exc))
-        case CursorAhead():
+        case errors.CursorAhead():
             return ApiError(409, str(exc), code="cursor_ahead")
-        case StorageFailed():
+        case errors.StorageFailed():
             return ApiError(503, exc.reason, code="journal_unavailable", headers={"Retry-After": "5"})
         case _:
             return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
@@ -203,7 +201,7 @@ def _of_http(exc: web.HTTPException) -> ApiError:
             return ApiError(exc.status, exc.reason.lower())
 
 
-def _of_config(exc: ConfigError) -> ApiError:
+def _of_config(exc: errors.ConfigError) -> ApiError:
     """A model that this server cannot ask is refused as a mistake of the request: clients try a 5xx again, some of them
     for minutes and without a word, and Codex a 404 too, although only the operator can change this."""
     of_provider = exc.key.startswith("providers.")  # whose name may have dots in it: clients choose it
@@ -217,8 +215,8 @@ def _of_config(exc: ConfigError) -> ApiError:
 
 
 def refusal(status: int, message: str, code: str, provider: str = "") -> ApiError:
-    """What a provider has refused for good. Nobody need ask again: Claude Code would, a 401 for minutes. Whose key was
-    refused is said, since the client has one too."""
+    """What a provider has refused for good. A header tells clients not to retry: Claude Code would, a 401 for minutes.
+    The message says whose key was refused, since the client has one too."""
     if status == 401:
         message = f"{provider or 'the provider'} refused this server's key: {message}"
     if status != 413 and is_too_long(RunFailure(code, message, status=status)):  # 413: too many bytes
@@ -231,8 +229,7 @@ def in_words_of(shape: Shape, error: ApiError) -> ApiError:
     and asks again. A provider of another API has other words."""
     if shape != "anthropic" or error.code != TOO_LONG or _KNOWN_WORDS.search(str(error)):
         return error
-    said = f"prompt is too long: {error}"
-    return ApiError(error.status, said, code=error.code, headers=error.headers, asked=error.asked)
+    return error.in_words(f"prompt is too long: {error}")
 
 
 def is_said_in_stream(error: ApiError, request: web.Request) -> bool:
@@ -243,12 +240,12 @@ def is_said_in_stream(error: ApiError, request: web.Request) -> bool:
     return error.code == TOO_LONG and request.path == "/v1/responses" and is_codex
 
 
-def _of_provider(exc: ProviderError) -> ApiError:
+def _of_provider(exc: errors.ProviderError) -> ApiError:
     """A provider's refusal is passed on with its status; its failures are those of a gateway."""
-    if not isinstance(exc, Retryable):
+    if not isinstance(exc, errors.Retryable):
         status = exc.status if exc.status is not None and 400 <= exc.status < 500 else 502
         return refusal(status, str(exc), exc.code, exc.provider or ", ".join(exc.tried))
-    if isinstance(exc, TimedOut):
+    if isinstance(exc, errors.TimedOut):
         return ApiError(504, str(exc), code="timeout")
     status = exc.status if exc.status in _PASSED_ON and exc.status is not None else 502
     return ApiError(status, str(exc), code=exc.code, headers=retry_after(exc.retry_after_s), asked=True)

@@ -28,7 +28,6 @@ from tailrace.system.extras import install_command
 # `open`: no key is asked for; `any`: every valid key will do.
 Access = Literal["open", "any"] | Scope
 ALL: frozenset[Scope] = frozenset(("models", "runs", "admin"))
-MAX_REMEMBERED_HOSTS = 64
 MAX_REPORTED = 64  # refused pages and hosts that the log names, each once
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
@@ -134,8 +133,8 @@ class Authoriser:
         return self._keys.get(self._digest(given))
 
     def _digest(self, secret: str) -> bytes:
-        """What a key is found by. Nobody outside this process can tell which digest a guess has, so the time that the
-        search takes reveals nothing of a key; and it takes no longer among thousands."""
+        """What a key is found by. The digest of a guess is unknown outside this process, so the time of the search
+        tells nothing of a key; and it takes no longer among thousands."""
         return hmac.digest(self._salt, secret.strip().encode("utf-8", "surrogateescape"), "sha256")
 
 
@@ -166,14 +165,11 @@ class Origins:
         self._hosts = LOOPBACK_NAMES | {host.lower() for host in hosts}
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._any_host = any_host and not hosts
-        self._passed: set[str] = set()  # hosts that were found to be allowed, each as it was sent
         self._reported: set[tuple[str, ...]] = set()
 
     def check(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
         """Raises `ApiError` 403 for an unknown Host (DNS rebinding) and for an Origin of another site. A header that is
         given twice is refused: which of the two counts would depend on who reads it."""
-        if len(hosts) == 1 and not origins and hosts[0] in self._passed:
-            return
         if len(hosts) > 1 or len(origins) > 1:
             raise ApiError(403, "Host and Origin may be given once", code="header_given_twice")
         host, origin = next(iter(hosts), ""), next(iter(origins), None)
@@ -187,8 +183,6 @@ class Origins:
             message = "a page of %.200r was refused: it is not in server.cors_origins, and not ours at the host %.200r"
             self._report(message, origin, host)
             raise ApiError(403, "this Origin is not allowed; add it to server.cors_origins", code="origin_not_allowed")
-        if host and len(self._passed) < MAX_REMEMBERED_HOSTS:
-            self._passed.add(host)
 
     def _report(self, message: str, *refused: str) -> None:
         """A browser shows a page neither the status nor the body of such an answer: the log is where people look."""

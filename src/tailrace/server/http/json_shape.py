@@ -1,7 +1,7 @@
 """How deep JSON is nested and how many values it has, known before any of them is made (J126, L140).
 
-Pure, linear and never recursive. Small texts and texts with few brackets and commas are judged by counting bytes; only
-the others are looked into. The scan of a large text goes in short steps: in a thread it never holds the interpreter
+Pure, linear and never recursive. Small texts with few brackets are judged by counting bytes; only the others are looked
+into. The scan of a large text goes in short steps: in a thread it never holds the interpreter
 for long.
 """
 
@@ -23,7 +23,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class JsonShape(NamedTuple):
-    """Upper bounds; exact where they could exceed the limits. A scan ends where a limit is passed."""
+    """Of the text outside its strings. A scan ends where a limit is passed."""
 
     depth: int
     values: int
@@ -36,17 +36,8 @@ class JsonShape(NamedTuple):
         return f"JSON with more than {MAX_VALUES} values" if self.values > MAX_VALUES else ""
 
 
-def counted_shape(body: bytes) -> JsonShape | None:
-    """The shape as far as counting bytes can tell; None where the text must be scanned."""
-    brackets = body.count(b"[") + body.count(b"{")
-    shape = JsonShape(brackets, brackets + body.count(b",") + body.count(b":"))
-    return None if shape.problem else shape
-
-
 def small_shape(body: bytes) -> JsonShape:
     """The shape of the text outside its strings, in a few passes that each hold the interpreter: for small bodies."""
-    if (counted := counted_shape(body)) is not None:
-        return counted
     text = _STRING.sub(b"", body)
     steps = text.translate(_STEPS, _NO_BRACKETS)
     depth = max(accumulate(memoryview(steps).cast("b")), default=0)

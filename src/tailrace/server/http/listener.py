@@ -59,11 +59,9 @@ async def listening(
         shutdown_timeout=1.0,
     )
     await runner.setup()
-    if runner.server is not None:
-        runner.server.request_handler = pipeline.past_router(runner.server.request_handler)
     try:
         connections = PlainConnections(
-            pipeline.plain_targets(),
+            pipeline.plain_targets,
             connection_factory(runner),
             headers_s=limits.headers_s,
             idle_s=limits.idle_s,
@@ -89,7 +87,6 @@ async def listening(
             await pipeline.stop()
             server.close()
             await connections.close()
-            pipeline.stream_wheel.close()
     finally:
         try:
             await runner.cleanup()

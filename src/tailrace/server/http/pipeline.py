@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from aiohttp import HttpVersion11, hdrs, web
 
@@ -39,20 +39,17 @@ from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
 from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import ErrorFrame, EventStream, StreamTiming
-from tailrace.server.http.timer_wheel import TimerWheel
 from tailrace.server.metrics.registry import Metrics
-from tailrace.system.private_apis import request_values, set_match_info
+from tailrace.system.private_apis import request_values
 from tailrace.system.random_hex import random_hex
 
 if TYPE_CHECKING:
     from tailrace.app import App
 
 T = TypeVar("T")
-ConnectionHandler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 log = logging.getLogger("tailrace.server")
 REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is away, before its 503
 LOOK_S: Final = 0.25  # between two looks for runs that were given back, while the server stops
-TICKS: Final = 300  # of a stream's silence: so exactly it is filled
 STREAM: Final = web.RequestKey("stream", EventStream)
 _PROBED: Final = frozenset({"/readyz", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -85,7 +82,7 @@ class RequestPipeline:
         self._limits = key_limits(app)
         self._origins = origins
         self._heads = ResponseHeads(origins)
-        self.stream_timing = timing = timing if timing is not None else StreamTiming()
+        self.stream_timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
         self.body_budget = body_budget if body_budget is not None else BodyBudget(128_000_000)
         self._in_flight: set[asyncio.Task[Any]] = set()
@@ -95,12 +92,11 @@ class RequestPipeline:
         self._cut: set[asyncio.Task[Any]] = set()  # requests that were told to end before all others
         self._background: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
-        self.stream_wheel = TimerWheel(self._loop, tick_s=min(timing.silence_s, timing.stuck_s) / TICKS)
         self.access_log = AccessLog(self._loop)
         self._idle = asyncio.Event()
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
-        self._exact: dict[tuple[str, str], tuple[web.UrlMappingMatchInfo, Handler, Route]] = {}  # by method and target
+        self.plain_targets: dict[bytes, PlainTarget] = {}  # what answers the routes of the short way, by request line
         self.router: web.UrlDispatcher  # once `application` has made it
         self.max_body_bytes = 0
 
@@ -159,9 +155,18 @@ class RequestPipeline:
             task.add_done_callback(_log_failure)  # the caller is gone: the log is the only place for its error
             raise
 
-    async def until_draining(self) -> None:
-        """Returns when the server begins to stop: a stream without an end of its own ends then."""
-        await self._draining.wait()
+    async def unless_draining(self, work: Awaitable[T]) -> T:
+        """The result of `work`. For a stream without an end of its own: raises `ApiError` 503 when the server begins to
+        stop."""
+        task, draining = asyncio.ensure_future(work), asyncio.ensure_future(self._draining.wait())
+        try:
+            await asyncio.wait((task, draining), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise stopping()
+            return task.result()
+        finally:
+            task.cancel()
+            draining.cancel()
 
     def track(self, task: asyncio.Task[Any]) -> None:
         """The drain waits for this task as for a request. The caller is responsible for cancelling it."""
@@ -181,34 +186,14 @@ class RequestPipeline:
                 known = cast("Callable[[web.Request], Awaitable[web.StreamResponse]]", route.handler)
                 added = application.router.add_route(method, route.path, known, expect_handler=_on_expect)
                 self._routes[added] = route
-                if "{" not in route.path:
+                if route.plain:
                     found = web.UrlMappingMatchInfo({}, added)
                     found.add_app(application)
                     found.freeze()
-                    self._exact.setdefault((method, route.path), (found, route.handler, route))
+                    serve = partial(self._serve_route, handler=route.handler, route=route)
+                    line, target = PlainTarget.of(method, route.path, found, serve)
+                    self.plain_targets[line] = target
         return application
-
-    def plain_targets(self) -> dict[bytes, PlainTarget]:
-        """What answers the routes of the short way, by request line."""
-        return dict(
-            PlainTarget.of(method, path, match_info, partial(self._serve_route, handler=handler, route=route))
-            for (method, path), (match_info, handler, route) in self._exact.items()
-            if route.plain
-        )
-
-    def past_router(self, through_router: ConnectionHandler) -> ConnectionHandler:
-        """A request whose target is a route's path to the letter goes to this middleware at once: there is nothing to
-        find out about it. Any other takes the application's own way."""
-        exact, serve = self._exact, self._serve_route
-
-        def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-            known = exact.get((request.method, request.raw_path))
-            if known is None or hdrs.EXPECT in request.headers or not isinstance(request, web.Request):
-                return through_router(request)
-            set_match_info(request, known[0])
-            return serve(request, known[1], known[2])
-
-        return handle
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -318,17 +303,7 @@ class RequestPipeline:
     def _without_secrets(self, error: ApiError) -> ApiError:
         """Messages quote what clients and providers sent; a key of ours may be in it (J114)."""
         message = self.app.redactor.redact(str(error))
-        if message == str(error):
-            return error
-        return ApiError(
-            error.status,
-            message,
-            code=error.code,
-            param=error.param,
-            headers=error.headers,
-            details=error.details,
-            asked=error.asked,
-        )
+        return error if message == str(error) else error.in_words(message)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -376,7 +351,7 @@ class RequestPipeline:
 
 def _has_head(route: Route) -> bool:
     """HEAD is answered as GET, without the body (RFC 9110, 9.3.2). Not for a stream: its head would say nothing of it,
-    and whoever asks for one cannot want it to go on."""
+    and a client that asks for one cannot want it to go on."""
     return route.method == "GET" and not route.streams
 
 

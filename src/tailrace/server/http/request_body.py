@@ -50,11 +50,8 @@ async def read_body(
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     try:
-        if request.content.is_eof():  # all of it is here: nothing to wait for
+        async with asyncio.timeout(timeout_s):
             body = await _arrived(request, limit)
-        else:
-            async with asyncio.timeout(timeout_s):
-                body = await _arrived(request, limit)
     except TimeoutError:
         raise ApiError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
     except web.RequestPayloadError as exc:

@@ -1,4 +1,4 @@
-"""Which sessions a caller may name, and whose they are: the one place for every route that begins a turn."""
+"""Which sessions and idempotency keys a caller may name: the one place for every route that begins a run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ def check_session(name: str, caller: Identity, param: str) -> None:
     if ":" in name and is_platform(name.partition(":")[0]) and not caller.may("admin"):
         message = f"{param}: this is the name of a platform's chat; use another, or a key with the scope 'admin'"
         raise ApiError(403, message, code="session_of_a_chat", param=param)
+
+
+def scoped_key(key: str, caller: Identity) -> str:
+    """The idempotency key as it is stored: each caller has its own. Empty where none was given. Raises `ApiError`
+    400."""
+    check_name(key, "idempotency_key")
+    return f"{caller.name}:{key}" if key else ""
+
+
+def key_was_used() -> ApiError:
+    """What a request gets whose idempotency key belongs to another request."""
+    return ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
 
 
 def check_name(name: str, param: str) -> None:

@@ -3,7 +3,7 @@
 Owns the bytes on the connection, the keep-alive comments and the deadline for clients that do not read. A send is one
 write into the transport: no task, no queue and no wait per event; the transport buffers what the socket cannot take.
 The head leaves with the first events and the end of the body with the last ones, because each write is a system call.
-One timer wheel of all streams does the rest. Knows no event and no dialect: `wire.sse` encodes events, and refuses
+One timer does the rest. Knows no event and no dialect: `wire.sse` encodes events, and refuses
 what could break out of one (J121).
 
 A disconnect cancels the request's handler, also while nothing is being written; so does dropping a client that does
@@ -21,7 +21,6 @@ from aiohttp import HttpVersion11, web
 
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.response_head import CONNECTION_CLOSED, CONNECTION_KEPT, NO_HEADERS
-from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
 from tailrace.system.private_apis import HTTP_CHUNK, http_chunk, is_writing_paused, set_headers
 
 _NOTHING: Final = -(1 << 62)
@@ -45,9 +44,6 @@ class StreamMaker(Protocol):
 
     @property
     def stream_timing(self) -> StreamTiming: ...
-
-    @property
-    def stream_wheel(self) -> TimerWheel: ...
 
     def stream_head(self, request: web.Request, headers: Mapping[str, str] | None) -> bytes:
         """The response's head, when it is sent: what it says may be known only then."""
@@ -75,10 +71,9 @@ class EventStream:
         "_protocol",
         "_request",
         "_taken",
+        "_timer",
         "_transport",
-        "_waiting",
         "_written",
-        "tick",
     )
 
     def __init__(
@@ -98,22 +93,20 @@ class EventStream:
         self._loop = loop
         self._transport: asyncio.Transport | None = None  # known once the head is sent
         self._chunked = True
-        self._waiting = b""  # first events that leave with those after them
         self._written = 0
         self._inside_event = False  # the client has a part of an event
         self._taken = _NOTHING  # bytes that the socket had taken at the last timer
         timing = maker.stream_timing
         self._max_pending_bytes = timing.max_pending_bytes
         self._last_sent = loop.time()
-        self.tick = NOT_TIMED
-        maker.stream_wheel.add(self, self._last_sent + timing.silence_s)
+        self._timer = loop.call_at(self._last_sent + timing.silence_s, self._on_timer)
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def begun(self) -> bool:
-        """The head is sent, or about to be: an error can no longer be a status."""
-        return self._transport is not None or bool(self._waiting)
+        """The head is sent: an error can no longer be a status."""
+        return self._transport is not None
 
     @property
     def gone(self) -> bool:
@@ -123,10 +116,7 @@ class EventStream:
 
     def begin(self) -> None:
         """Sends the head now; a no-op once it is sent."""
-        if self._waiting:
-            self._send_first(b"")
-        elif (head := self._take_head()) and self._transport is not None:
-            self._transport.write(head)
+        self._send_first(b"")
 
     def _take_head(self) -> bytes:
         """The head, where it is not sent yet and the client is there: the caller sends it now."""
@@ -134,7 +124,7 @@ class EventStream:
         if self._transport is not None or transport is None or transport.is_closing():
             return b""
         head = self._maker.stream_head(self._request, self._headers)
-        set_headers(self._request, NO_HEADERS)  # nobody reads them any more
+        set_headers(self._request, NO_HEADERS)  # they have been read
         self._chunked = self._request.version >= HttpVersion11  # before it, a body ends with its connection
         self._transport = transport
         self._request.writer.output_size += len(head)  # for the library: the answer has begun
@@ -158,25 +148,8 @@ class EventStream:
         if transport.get_write_buffer_size() > self._max_pending_bytes:
             self._drop()
 
-    def send_with_next(self, data: bytes) -> None:
-        """As `send`, for an answer whose end is about to come: where these are the first events, they leave together
-        with what is sent next, at the latest at the end of this tick of the loop. A short answer is then one write."""
-        if not data:
-            return
-        if self._transport is not None:
-            self.send(data)
-            return
-        if not self._waiting:
-            self._loop.call_soon(self._send_waiting)
-        self._waiting += data
-
-    def _send_waiting(self) -> None:
-        if self._waiting:
-            self._send_first(b"")
-
     def _send_first(self, data: bytes) -> None:
         """The head and these events in one write."""
-        data, self._waiting = self._waiting + data, b""
         head = self._take_head()
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -249,11 +222,7 @@ class EventStream:
 
     def _send_last(self, data: bytes) -> None:
         """Sends these events and the end of the body in one write, with the head where it is not sent."""
-        head = b""
-        if self._transport is None:
-            data, self._waiting = self._waiting + data, b""
-            head = self._take_head()
-        transport = self._transport
+        head, transport = self._take_head(), self._transport
         if transport is None or transport.is_closing():
             return
         if self._chunked:
@@ -272,35 +241,32 @@ class EventStream:
 
     # ── the timer ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def on_deadline(self, now: float) -> float | None:
+    def _on_timer(self) -> None:
         """Drops a client that does not read; sends a keep-alive after a silence."""
-        transport, timing = self._transport, self._maker.stream_timing
+        transport, timing, now = self._transport, self._maker.stream_timing, self._loop.time()
         if transport is not None and (pending := transport.get_write_buffer_size()):
             taken = self._written - pending
             if taken <= self._taken:
                 self._drop()
-                return None
-            self._taken = taken
-            return now + timing.stuck_s
-        self._taken = _NOTHING
-        due = self._last_sent + timing.silence_s
-        if now >= due:
-            self.send(KEEP_ALIVE)
-            due = now + timing.silence_s
-        return due
+                return
+            self._taken, due = taken, now + timing.stuck_s
+        else:
+            self._taken, due = _NOTHING, self._last_sent + timing.silence_s
+            if now >= due:
+                self.send(KEEP_ALIVE)
+                due = now + timing.silence_s
+        self._timer = self._loop.call_at(due, self._on_timer)
 
     def _drop(self) -> None:
         """Aborts the connection and discards its buffer; the handler is then cancelled."""
-        self._maker.stream_wheel.discard(self)
-        self._waiting = b""
+        self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
         """The handler has ended. Lets go of what knows this stream: a request leaves no cycle behind (L148)."""
-        self._maker.stream_wheel.discard(self)
+        self._timer.cancel()
         self._error_frame = None
-        self._waiting = b""  # the client has gone: what it is sent has left with the end
 
 
 class _Shared:

@@ -42,7 +42,7 @@ class Counter:
         return cells
 
     def cells_of(self, *labels: str) -> Cells:
-        """For whoever counts often: the first of them is the value, and adding to it is `inc`."""
+        """For a caller that counts often: the first of them is the value, and adding to it is `inc`."""
         cells = self._cells.get(labels)
         return cells if cells is not None else self._new_cells(labels)
 
@@ -72,9 +72,6 @@ class Gauge(Counter):
     def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, store: MetricValues | None = None) -> None:
         super().__init__(name, text, labels, store=store)
         self._store.reset(self.name)
-
-    def dec(self, *labels: str) -> None:
-        self.inc(*labels, by=-1)
 
     def set(self, value: float, *labels: str) -> None:
         cells = self._cells.get(labels)

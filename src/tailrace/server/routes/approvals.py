@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.safety.waiting_approvals import WaitingApproval
-from tailrace.runs.run_summary import title_of
+from tailrace.app.approvals import WaitingApproval
+from tailrace.app.timeline.run_summary import title_of
 from tailrace.server.http.auth import Identity
-from tailrace.server.http.pipeline import RequestPipeline, stopping
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.sessions_schemas import place_of
@@ -80,25 +81,13 @@ class Approvals:
                 shown = body.data
                 await stream.send_pieces(encode_event(msgspec.json.encode(body).decode(), event="approvals"))
                 await stream.caught_up()
-            await self._until_changed(version, LOOK_AGAIN_S if shown else None)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AGAIN_S if shown else None):
+                    await self._pipeline.unless_draining(self._waiting.next_version(version))
 
     async def _list(self, identity: Identity) -> WaitingList:
         waiting = await self._waiting.listed()
         return WaitingList(tuple(map(partial(_body, identity), waiting)), identity.name, round(time.time(), 3))
-
-    async def _until_changed(self, version: bytes | None, timeout_s: float | None) -> None:
-        """Raises `ApiError` 503 when the server begins to stop: no one waits for a client that has everything."""
-        changed = asyncio.ensure_future(self._waiting.next_version(version))
-        draining = asyncio.ensure_future(self._pipeline.until_draining())
-        try:
-            await asyncio.wait((changed, draining), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if changed.done():
-                changed.result()
-            elif draining.done():
-                raise stopping()
-        finally:
-            changed.cancel()
-            draining.cancel()
 
 
 def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:

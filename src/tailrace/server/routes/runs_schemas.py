@@ -13,6 +13,9 @@ from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
 from tailrace.app.costs import Costs
+from tailrace.app.timeline.question import question_of as question_of_run
+from tailrace.app.timeline.question import speaker_of
+from tailrace.app.timeline.run_summary import answering_model, duration_s, ended_at
 from tailrace.events import (
     ApprovalSoFar,
     Decision,
@@ -24,16 +27,13 @@ from tailrace.events import (
     ToolOutputRecorded,
     ToolSoFar,
 )
+from tailrace.flows.definition.public_ids import RUN, public_id, run_id_of
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.instance_state import instance_state
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import FileChange, Message, Usage, user
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
-from tailrace.runs.public_ids import RUN, public_id, run_id_of
-from tailrace.runs.run_summary import answering_model, duration_s, ended_at
-from tailrace.runs.timeline.question import question_of as question_of_run
-from tailrace.runs.timeline.question import speaker_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation

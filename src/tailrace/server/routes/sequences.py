@@ -18,6 +18,7 @@ from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of
+from tailrace.flows.definition.public_ids import public_id, run_id_of
 from tailrace.flows.definition.sequence_store import SequenceVersion
 from tailrace.flows.definition.signals import unknown_signal
 from tailrace.flows.definition.source import MAX_BYTES, parse_yaml
@@ -27,11 +28,11 @@ from tailrace.flows.engine.plan import CANCEL, PAUSE, RESUME
 from tailrace.flows.engine.service import Instance, InstanceGraph
 from tailrace.messages import JsonObject
 from tailrace.ports import ENDED, Run
-from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as, read_body, read_object
 from tailrace.server.http.route import Route, json_response
+from tailrace.server.http.session_access import key_was_used, scoped_key
 from tailrace.server.routes.log_stream import CursorQuery, log_end, log_route, stream_log
 from tailrace.server.routes.runs_schemas import Page, before_of, page_of
 
@@ -136,7 +137,7 @@ class Sequences:
         body = await read_as(request, NewInstance)
         request[IDENTITY].require_model(SEQUENCES)
         version = await self._flows.library.get(body.sequence_id)
-        key = f"{request[IDENTITY].name}:{body.idempotency_key}" if body.idempotency_key else ""
+        key = scoped_key(body.idempotency_key, request[IDENTITY])
         try:
             run = await self._pipeline.run_to_end(
                 self._flows.start(
@@ -146,7 +147,7 @@ class Sequences:
         except DefinitionError as exc:
             raise _invalid_definition(exc) from exc
         if key and not _same_request(run, body):
-            raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
+            raise key_was_used()
         return json_response(await self._status(run), status=201)
 
     async def _status(self, run: Run) -> InstanceStatus:
@@ -244,25 +245,17 @@ def _summary(run: Run, state: InstanceState) -> InstanceSummary:
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     api, route = Sequences(pipeline), partial(Route, access="runs")
+    begins, status = partial(route, "POST", status=201), InstanceStatus
     return (
-        route("POST", "/sequences", api.create, status=201, body=Definition, answer=SequenceBody, errors=(413,)),
+        begins("/sequences", api.create, body=Definition, answer=SequenceBody, errors=(413,)),
         route("GET", "/sequences", api.show_sequences, query=ListQuery, answer=SequenceList),
         route("GET", "/sequences/{id}", api.show_sequence, answer=SequenceDetail, errors=(404,)),
         route("GET", "/sequences/{id}/graph", api.sequence_graph, answer=Graph, errors=(404,)),
-        route(
-            "POST", "/instances", api.start, status=201, body=NewInstance, answer=InstanceStatus, errors=(404, 409, 413)
-        ),
+        begins("/instances", api.start, body=NewInstance, answer=status, errors=(404, 409, 413)),
         route("GET", "/instances", api.show_instances, query=ListQuery, answer=InstanceList),
         route("GET", "/instances/{id}", api.show, answer=Instance, errors=(404,)),
         route("GET", "/instances/{id}/graph", api.graph, answer=InstanceGraph, errors=(404,)),
         log_route("/instances/{id}/stream", api.stream, CursorQuery),
-        route(
-            "POST",
-            "/instances/{id}/signals",
-            api.signal,
-            body=SignalBody,
-            answer=InstanceStatus,
-            errors=(400, 404, 409),
-        ),
-        route("POST", "/instances/{id}/retry", api.retry, status=201, answer=InstanceStatus, errors=(404, 409)),
+        route("POST", "/instances/{id}/signals", api.signal, body=SignalBody, answer=status, errors=(400, 404, 409)),
+        begins("/instances/{id}/retry", api.retry, answer=status, errors=(404, 409)),
     )

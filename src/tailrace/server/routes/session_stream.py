@@ -6,11 +6,10 @@ that is parked waits for a person, and the next is told meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,7 +21,6 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline, stopping
 from tailrace.server.http.sse_stream import EventStream
 
-T = TypeVar("T")
 NOW: Final = "now"
 _CURSOR: Final = re.compile(r"(run_[0-9a-f]{24}):([0-9]{1,18})")
 _PARKED: Final = b'{"type":"gateway_notice","kind":"parked"'
@@ -68,7 +66,7 @@ class SessionFeed:
         """Never returns. Raises `ApiError` 503 when the server stops."""
         after = await self._send_rest(cursor) if cursor is not None else await self._before_live()
         while True:
-            run = await self._or_stopping(self._journal.next_run(self._session, TURN_KIND, after))
+            run = await self._pipeline.unless_draining(self._journal.next_run(self._session, TURN_KIND, after))
             after = run.id
             body = msgspec.json.encode(await self._summary(run))
             await self._stream.send_pieces(b"id: %b:0\nevent: run\ndata: %b\n\n" % (run.id.encode(), body))
@@ -112,20 +110,6 @@ class SessionFeed:
             return
         if run.state not in ENDED or seq < run.last_seq:
             raise stopping()  # the journal is being closed
-
-    async def _or_stopping(self, work: Awaitable[T]) -> T:
-        """The result of `work`; raises when the server begins to stop, so that no one waits for a client that has
-        everything."""
-        task = asyncio.ensure_future(work)
-        draining = asyncio.ensure_future(self._pipeline.until_draining())
-        try:
-            await asyncio.wait((task, draining), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise stopping()
-        finally:
-            task.cancel()
-            draining.cancel()
 
 
 @lru_cache(maxsize=1024)

@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from tailrace.agent.client_thread import requester
 from tailrace.app.costs import Costs
+from tailrace.app.timeline.run_summary import answering_model, ended_at, title_of
 from tailrace.messages import Usage
 from tailrace.plugins.installed import is_platform
 from tailrace.ports import RunState as State
 from tailrace.ports import SessionRuns
-from tailrace.runs.run_summary import answering_model, ended_at, title_of
+from tailrace.server.frontends.client_thread import requester
 from tailrace.server.routes.runs_schemas import Page, RunState
 
 _PLACES = {"cli": "terminal", "editor": "editor", "mcp": "mcp", "python": "python"}  # by who asks

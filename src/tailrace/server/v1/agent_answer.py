@@ -22,7 +22,7 @@ from tailrace.server.http.route import json_response
 from tailrace.server.v1.client_call import ClientCall, note_ignored
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec, with_turns_own_calls
-from tailrace.wire.served_dialect import AnswerEncoder
+from tailrace.wire.relay import AnswerEncoder
 from tailrace.wire.sse import encode_comment
 from tailrace.wire.translation.message_deltas import message_deltas
 

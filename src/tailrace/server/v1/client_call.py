@@ -16,7 +16,8 @@ from tailrace.system.private_apis import request_values
 from tailrace.wire.client_request import ClientRequest, InvalidRequest
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
-from tailrace.wire.served_dialect import AnswerHeader, ServedDialect
+from tailrace.wire.relay import AnswerHeader
+from tailrace.wire.served_dialect import ServedDialect
 
 MAX_NAMES: Final = 32
 MAX_NAME_CHARS: Final = 64

@@ -11,7 +11,6 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from tailrace.agent.client_calls import client_call_id
 from tailrace.agent.service import TurnSpec
 from tailrace.events import Entry, RunFinished
 from tailrace.events.attempt_text import AttemptText
@@ -33,6 +32,7 @@ from tailrace.messages import (
 )
 from tailrace.runs.view import RunView, changes
 from tailrace.server.http.api_errors import ApiError, failed_run_error
+from tailrace.server.v1.client_tool_calls import client_call_id
 from tailrace.wire.dialect import WireDialect, stop_sequence_delta
 from tailrace.wire.dialects import CHAT, DIALECTS
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field

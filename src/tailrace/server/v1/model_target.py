@@ -11,15 +11,15 @@ from typing import Final
 
 import msgspec
 
-from tailrace.agent.client_calls import with_recorded_calls
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import AGENT, named, unaliased
+from tailrace.app.timeline.question import asked_of_model
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
 from tailrace.ports import FieldRefuser
-from tailrace.runs.timeline.question import asked_of_model
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
+from tailrace.server.v1.client_tool_calls import with_recorded_calls
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS

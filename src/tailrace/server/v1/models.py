@@ -13,7 +13,7 @@ from aiohttp import web
 
 from tailrace.app.models import AGENT, LOCAL, named, unaliased
 from tailrace.config.load import Config
-from tailrace.providers.presets import PRESETS
+from tailrace.config.presets import PRESETS
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY

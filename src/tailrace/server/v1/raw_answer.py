@@ -22,7 +22,7 @@ from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, C
 from tailrace.calls.raw_model import not_told, with_history
 from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, FinishDelta, JsonObject
+from tailrace.messages import AnyDelta, JsonObject
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
@@ -34,7 +34,7 @@ from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.client_call import ClientCall, note_ignored
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS
-from tailrace.wire.served_dialect import AnswerEncoder
+from tailrace.wire.relay import AnswerEncoder
 
 log = logging.getLogger("tailrace.server")
 
@@ -206,23 +206,11 @@ class _LiveListener(CallLog):
             super().deltas(deltas)
             return
         encoder = self._encoder
-        if encoder is not None:
-            if data := encoder.encode(deltas):
-                self.stream.send(data)
-        else:
-            self._begin_answer(deltas)
+        if encoder is None:
+            encoder = self._encoder = self._encoder_of(self._provider)
+        if data := encoder.encode(deltas):  # until something is sent, an error can still be a status (D52)
+            self.stream.send(data)
         super().deltas(deltas)
-
-    def _begin_answer(self, deltas: list[AnyDelta]) -> None:
-        """A short answer comes in one read, its end included: it leaves in one write, too."""
-        encoder = self._encoder = self._encoder_of(self._provider)
-        if not (data := encoder.encode(deltas)):
-            return  # nothing is sent yet: an error can still be a status (D52)
-        for delta in deltas:
-            if delta.__class__ is FinishDelta:
-                self.stream.send_with_next(data)
-                return
-        self.stream.send(data)
 
     def verdict(self, error: ProviderError) -> Verdict:
         """No other attempt can go on from a tool call whose arguments are open (B34), from several choices, or where

@@ -16,7 +16,6 @@ from tailrace.app.models import AGENT, named, unaliased
 from tailrace.errors import Rejected
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.providers.call_listener import CallListener
-from tailrace.providers.relayed_call import Relay, RelayedCall
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
@@ -24,6 +23,7 @@ from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, null
 from tailrace.server.v1.answer_route import request_schema
 from tailrace.server.v1.client_call import forwarded_headers
 from tailrace.server.v1.model_target import require_model
+from tailrace.server.v1.relayed_call import Relay, RelayedCall
 from tailrace.wire.client_request import InvalidRequest
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.peer_json import encode_object

@@ -106,11 +106,11 @@ function tellMissing() {
   missing = conversation;
 }
 
-/** What is shown and no longer listed may be old, or not what is searched for; or somebody has deleted it elsewhere: the
+/** What is shown and no longer listed may be old, or not what is searched for; or another client has deleted it: the
  * model would be asked without what is on the screen. */
 async function closeDeleted(sessions) {
   const shown = conversation;
-  if (shown && shown === missing && sessions.has(shown.session)) openAddress(); // somebody has begun it
+  if (shown && shown === missing && sessions.has(shown.session)) openAddress(); // another client has begun it
   if (!shown || sessions.has(shown.session) || !(await shown.isGone()) || shown !== conversation) return;
   show(shown.session);
   tellMissing();

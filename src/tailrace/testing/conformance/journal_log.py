@@ -6,23 +6,10 @@ import asyncio
 
 import pytest
 
+from tailrace import events
 from tailrace.errors import (
     CursorAhead,
     RunNotFound,
-)
-from tailrace.events import (
-    AnyEvent,
-    Entry,
-    MessageChunk,
-    MessageRecorded,
-    ReasoningChunk,
-    RunFinished,
-    Snapshot,
-    ToolOutputRecorded,
-    UsageRecorded,
-    entry_to_json,
-    from_json,
-    to_json,
 )
 from tailrace.journal.fold import fold, is_fact
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
@@ -52,8 +39,8 @@ class LogTailConformance:
         run, lease = await started(journal)
         watching = asyncio.ensure_future(everything(journal.tail(run.id)))
         for text in ("a", "b", "c"):
-            await written(journal, lease, [MessageChunk(text)])
-        await journal.seal(lease, RunFinished("completed", "abc"))
+            await written(journal, lease, [events.MessageChunk(text)])
+        await journal.seal(lease, events.RunFinished("completed", "abc"))
         seen = await watching
         assert seen == list(await journal.read(run.id))
         assert [entry.seq for entry in seen] == [1, 2, 3, 4, 5]
@@ -63,20 +50,21 @@ class LogTailConformance:
 
     async def test_viewers_at_the_same_place_share_one_batch(self, journal: Journal) -> None:
         run, lease = await started(journal)
-        await written(journal, lease, [MessageChunk("a")])
+        await written(journal, lease, [events.MessageChunk("a")])
         first, second = journal.tail(run.id, after=1), journal.tail(run.id, after=1)
-        await written(journal, lease, [MessageChunk("b"), ReasoningChunk("hm")])
+        await written(journal, lease, [events.MessageChunk("b"), events.ReasoningChunk("hm")])
         batch = await anext(first)
         assert await anext(second) is batch
         shown = batch.page.framed(sse_without_reasoning)
         assert shown == b"".join(
-            b"id: %d\nevent: message_chunk\ndata: %b\n\n" % (entry.seq, entry_to_json(entry)) for entry in batch[:2]
+            b"id: %d\nevent: message_chunk\ndata: %b\n\n" % (entry.seq, events.entry_to_json(entry))
+            for entry in batch[:2]
         )
         assert batch.page.framed(sse_with_reasoning).startswith(shown + b"id: 4\nevent: reasoning_chunk\ndata: ")
 
     async def test_H97_a_cursor_resumes_as_often_as_it_must(self, journal: Journal) -> None:
         run, lease = await started(journal)
-        await written(journal, lease, [MessageChunk("a")])
+        await written(journal, lease, [events.MessageChunk("a")])
         for _ in range(3):  # dropped and back, with nothing new in between
             viewer = journal.tail(run.id, after=2)
             waiting = asyncio.ensure_future(anext(viewer))
@@ -84,8 +72,8 @@ class LogTailConformance:
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-        await written(journal, lease, [MessageChunk("b")])
-        assert await anext(viewer) == (Entry(3, MessageChunk("b")),)
+        await written(journal, lease, [events.MessageChunk("b")])
+        assert await anext(viewer) == (events.Entry(3, events.MessageChunk("b")),)
 
     async def test_a_cursor_ahead_of_the_log_is_said(self, journal: Journal) -> None:
         run = await finished_run(journal)
@@ -95,11 +83,13 @@ class LogTailConformance:
         run, lease = await started(journal)
         live = asyncio.ensure_future(every_line(journal.tail_pages(run.id)))
         for number in range(300):
-            journal.append(lease, [MessageChunk(f"{number} "), ReasoningChunk("hm")], attempt=1 + number // 100)
+            journal.append(
+                lease, [events.MessageChunk(f"{number} "), events.ReasoningChunk("hm")], attempt=1 + number // 100
+            )
             if number % 50 == 0:
                 await journal.commit(lease)
-        await journal.seal(lease, RunFinished("completed", "".join(f"{number} " for number in range(300))))
-        lines = [StoredLine(each.seq, each.attempt, to_json(each.event)) for each in await journal.read(run.id)]
+        await journal.seal(lease, events.RunFinished("completed", "".join(f"{number} " for number in range(300))))
+        lines = [StoredLine(each.seq, each.attempt, events.to_json(each.event)) for each in await journal.read(run.id)]
         assert await live == lines
         for after in (0, 1, 100, 255, 256, 600, 601):
             pages = [page async for page in journal.tail_pages(run.id, after=after)]
@@ -111,14 +101,14 @@ class LogTailConformance:
 
     async def test_a_snapshot_and_its_tail_lose_and_repeat_nothing(self, journal: Journal) -> None:
         run, lease = await started(journal)
-        await written(journal, lease, [MessageChunk("a"), UsageRecorded(Usage(1, 2))])
-        journal.append(lease, [MessageChunk("b")])  # not committed: in the snapshot only once it is
+        await written(journal, lease, [events.MessageChunk("a"), events.UsageRecorded(Usage(1, 2))])
+        journal.append(lease, [events.MessageChunk("b")])  # not committed: in the snapshot only once it is
         viewer = journal.tail(run.id, snapshot=True)
         (begin,) = await anext(viewer)
-        assert isinstance(begin.event, Snapshot)
+        assert isinstance(begin.event, events.Snapshot)
         assert begin == fold((await journal.read(run.id))[: begin.seq]).entry()
-        await written(journal, lease, [MessageChunk("c")])
-        await journal.seal(lease, RunFinished("completed", "abc", Usage(1, 2)))
+        await written(journal, lease, [events.MessageChunk("c")])
+        await journal.seal(lease, events.RunFinished("completed", "abc", Usage(1, 2)))
         rest = await everything(viewer)
         whole = await journal.read(run.id)
         assert rest == list(whole[begin.seq :])
@@ -130,7 +120,7 @@ class LogTailConformance:
         tasks = asyncio.all_tasks()
         async for _ in journal.tail(run.id):
             break
-        await written(journal, lease, [MessageChunk("a")])
+        await written(journal, lease, [events.MessageChunk("a")])
         assert asyncio.all_tasks() == tasks
 
     async def test_closing_ends_waiting_viewers(self, journal: Journal) -> None:
@@ -169,18 +159,18 @@ class LogTailConformance:
             assert await journal.read(run.id, after=run.last_seq - 1) == tuple(entries[-1:])
             assert await journal.snapshot(run.id) == fold(entries).entry()
             last = (await every_line(journal.tail_pages(run.id)))[-1]
-            assert last == StoredLine(entries[-1].seq, entries[-1].attempt, to_json(entries[-1].event))
+            assert last == StoredLine(entries[-1].seq, entries[-1].attempt, events.to_json(entries[-1].event))
             await journal.compact(run.id)
         kept = (fold(entries[:-1]).entry(), entries[-1])
         assert await journal.read(run.id) == kept
-        assert [from_json(line.json) for line in await every_line(journal.tail_pages(run.id))] == [
+        assert [events.from_json(line.json) for line in await every_line(journal.tail_pages(run.id))] == [
             entry.event for entry in kept
         ]
 
     async def test_the_facts_of_several_runs_come_in_the_order_asked_for(self, journal: Journal) -> None:
         runs = [await finished_run(journal) for _ in range(3)]
         open_run, lease = await started(journal, NewRun("call", durability="memory"))
-        await written(journal, lease, [MessageChunk("a"), UsageRecorded(Usage(1, 2))])
+        await written(journal, lease, [events.MessageChunk("a"), events.UsageRecorded(Usage(1, 2))])
         await journal.compact(runs[1].id)
         run_ids = [runs[2].id, open_run.id, runs[0].id, runs[1].id]
         assert await journal.facts_of_runs(run_ids) == [await journal.facts(run_id) for run_id in run_ids]
@@ -194,19 +184,19 @@ class LogTailConformance:
         began = wall_clock.now
         run, lease = await journal.start(NewRun("agent", durability=durability), "me")
         assert lease is not None
-        commits: list[list[AnyEvent]] = [
-            [MessageChunk("Hel"), MessageChunk("lo")],  # 2, 3
-            [ToolOutputRecorded("call", "terminal", "done")],  # 4
-            [MessageRecorded(assistant("Hello")), MessageChunk("!")],  # 5, 6
+        commits: list[list[events.AnyEvent]] = [
+            [events.MessageChunk("Hel"), events.MessageChunk("lo")],  # 2, 3
+            [events.ToolOutputRecorded("call", "terminal", "done")],  # 4
+            [events.MessageRecorded(assistant("Hello")), events.MessageChunk("!")],  # 5, 6
         ]
-        for events in commits:
+        for written_together in commits:
             wall_clock.now += 2.0
-            journal.append(lease, events)
+            journal.append(lease, written_together)
             await journal.commit(lease)
         live = [(1, began), (2, began + 2.0), (4, began + 4.0), (5, began + 6.0)]
         assert await journal.times(run.id) == live
         wall_clock.now += 2.0
-        await journal.seal(lease, RunFinished("completed", "Hello!"))
+        await journal.seal(lease, events.RunFinished("completed", "Hello!"))
         assert await journal.times(run.id) == [*live, (7, began + 8.0)]
         wall_clock.now += 60.0
         await journal.compact(run.id)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tailrace import events
 from tailrace.errors import (
     OutputMismatch,
     RunNotFound,
@@ -13,15 +14,6 @@ from tailrace.errors import (
     RunParked,
     RunSealed,
     StaleEpoch,
-)
-from tailrace.events import (
-    AttemptDiscarded,
-    Entry,
-    GatewayNotice,
-    MessageChunk,
-    RunFailure,
-    RunFinished,
-    RunStarted,
 )
 from tailrace.journal.fold import fold
 from tailrace.messages import Usage
@@ -50,7 +42,7 @@ class RunStoreConformance:
         run = await journal.create(NEW)
         assert (run.state, run.last_seq, run.first_seq, run.claims, run.owner) == ("pending", 1, 1, 0, "")
         assert run == await journal.get(run.id)
-        assert await journal.read(run.id) == (Entry(1, RunStarted("agent", "m", "s", wall_clock.now)),)
+        assert await journal.read(run.id) == (events.Entry(1, events.RunStarted("agent", "m", "s", wall_clock.now)),)
 
     async def test_an_idempotency_key_names_one_run(self, journal: Journal) -> None:
         new = NewRun("call", idempotency_key="k")
@@ -84,7 +76,7 @@ class RunStoreConformance:
         self, journal: Journal, wall_clock: WallClock
     ) -> None:
         run, old = await started(journal)
-        await written(journal, old, [MessageChunk("a")])
+        await written(journal, old, [events.MessageChunk("a")])
         await journal.renew(old, lease_s=40.0)
         wall_clock.now += 39.0
         await refused(RunOwned, journal.claim(run.id, "other"))
@@ -95,19 +87,19 @@ class RunStoreConformance:
         assert new.epoch > old.epoch
         assert (await journal.get(run.id)).kills == 1
         with pytest.raises(StaleEpoch):
-            journal.append(old, [MessageChunk("late")])
-        finished = RunFinished("completed", "a")
+            journal.append(old, [events.MessageChunk("late")])
+        finished = events.RunFinished("completed", "a")
         await refused(StaleEpoch, journal.renew(old), journal.commit(old), journal.seal(old, finished))
-        assert await written(journal, new, [MessageChunk("b")]) == 3
+        assert await written(journal, new, [events.MessageChunk("b")]) == 3
         assert texts_of(await journal.read(run.id)) == ["a", "b"]
 
     async def test_a_released_run_is_free_at_once(self, journal: Journal) -> None:
         run, lease = await started(journal)
-        journal.append(lease, [MessageChunk("a")])
+        journal.append(lease, [events.MessageChunk("a")])
         await journal.release(lease)
         assert (await journal.get(run.id)).state == "pending"
         with pytest.raises(StaleEpoch):
-            journal.append(lease, [MessageChunk("b")])
+            journal.append(lease, [events.MessageChunk("b")])
         await journal.claim(run.id, "other")
         run = await journal.get(run.id)
         assert (run.kills, run.owner, run.last_seq) == (0, "other", 2)
@@ -116,10 +108,10 @@ class RunStoreConformance:
 
     async def test_I102_a_parked_run_waits_for_a_person(self, journal: Journal) -> None:
         run, lease = await started(journal)
-        await journal.park(lease, RunFailure("crash_loop", "it kept crashing"))
+        await journal.park(lease, events.RunFailure("crash_loop", "it kept crashing"))
         run = await journal.get(run.id)
-        assert (run.state, run.parked) == ("parked", RunFailure("crash_loop", "it kept crashing"))
-        assert (await journal.read(run.id))[-1].event == GatewayNotice("parked", "it kept crashing")
+        assert (run.state, run.parked) == ("parked", events.RunFailure("crash_loop", "it kept crashing"))
+        assert (await journal.read(run.id))[-1].event == events.GatewayNotice("parked", "it kept crashing")
         assert await journal.orphans() == []
         await refused(RunParked, journal.claim(run.id, "other"))
         assert (await journal.unpark(run.id)).state == "pending"
@@ -150,13 +142,13 @@ class RunStoreConformance:
         last = await journal.claim(run.id, "2")
         counted = (await journal.get(run.id)).kills
         await journal.release(first)
-        await journal.park(last, RunFailure(CRASH_LOOP, "it kept crashing"), kills=counted)
+        await journal.park(last, events.RunFailure(CRASH_LOOP, "it kept crashing"), kills=counted)
         run = await journal.get(run.id)
         assert (counted, run.state, run.parked, run.kills) == (2, "pending", None, 1)
         await journal.claim(run.id, "3")
 
     async def test_I102_an_owner_that_comes_back_has_not_died(self, journal: Journal, wall_clock: WallClock) -> None:
-        """A busy machine renews its leases too late: whoever is refused and gives back has lived all the time."""
+        """A busy machine renews its leases too late: an owner that is refused and releases has lived all the time."""
         run, first = await journal.start(NewRun("agent"), "0")
         assert first is not None
         leases = [first]
@@ -167,7 +159,7 @@ class RunStoreConformance:
         await journal.release(first)
         await journal.release(first)  # the same one again
         assert (await journal.get(run.id)).kills == 2
-        await journal.park(leases[3], RunFailure(CRASH_LOOP, "it kept crashing"))
+        await journal.park(leases[3], events.RunFailure(CRASH_LOOP, "it kept crashing"))
         await journal.release(leases[3])  # it has parked the run itself
         assert (await journal.get(run.id)).state == "parked"
         await journal.release(leases[1])
@@ -181,27 +173,27 @@ class RunStoreConformance:
         run, lease = await journal.start(NewRun("agent"), "me")
         assert lease is not None
         write = journal.writer(lease)
-        write(1, [MessageChunk("a")])
-        journal.append(lease, [MessageChunk("b")])
-        write(2, [MessageChunk("c"), MessageChunk("d")])
+        write(1, [events.MessageChunk("a")])
+        journal.append(lease, [events.MessageChunk("b")])
+        write(2, [events.MessageChunk("c"), events.MessageChunk("d")])
         await journal.commit(lease)
         entries = (await journal.read(run.id))[1:]
-        assert [entry.event for entry in entries] == [MessageChunk(text) for text in "abcd"]
+        assert [entry.event for entry in entries] == [events.MessageChunk(text) for text in "abcd"]
         assert [entry.attempt for entry in entries] == [1, 1, 2, 2]
         await journal.release(lease)
         other = await journal.claim(run.id, "other")
         for late in (write, journal.writer(lease)):
             with pytest.raises(StaleEpoch):
-                late(2, [MessageChunk("late")])
-        await journal.seal(other, RunFinished("completed", "abcd"))
+                late(2, [events.MessageChunk("late")])
+        await journal.seal(other, events.RunFinished("completed", "abcd"))
         with pytest.raises(RunSealed):
-            journal.writer(other)(2, [MessageChunk("late")])
+            journal.writer(other)(2, [events.MessageChunk("late")])
 
     async def test_H99_entries_are_numbered_without_gaps(self, journal: Journal) -> None:
         run, lease = await started(journal)
         assert journal.append(lease, []) == 1
-        assert journal.append(lease, [MessageChunk("a"), MessageChunk("b")]) == 3
-        assert journal.append(lease, [MessageChunk("c")], attempt=2) == 4
+        assert journal.append(lease, [events.MessageChunk("a"), events.MessageChunk("b")]) == 3
+        assert journal.append(lease, [events.MessageChunk("c")], attempt=2) == 4
         await journal.commit(lease)
         entries = await journal.read(run.id)
         assert [(entry.seq, entry.attempt) for entry in entries] == [(1, 1), (2, 1), (3, 1), (4, 2)]
@@ -211,13 +203,13 @@ class RunStoreConformance:
 
     async def test_a_sealed_run_takes_nothing_more(self, journal: Journal) -> None:
         run, lease = await started(journal)
-        finished = RunFinished("completed", "", Usage(3, 4), at=5.0)
-        assert await journal.seal(lease, finished) == Entry(2, finished)
+        finished = events.RunFinished("completed", "", Usage(3, 4), at=5.0)
+        assert await journal.seal(lease, finished) == events.Entry(2, finished)
         run = await journal.get(run.id)
         assert (run.state, run.finished, run.last_seq, run.owner) == ("completed", finished, 2, "")
         await refused(RunSealed, journal.commit(lease), journal.renew(lease), journal.seal(lease, finished))
         with pytest.raises(RunSealed):
-            journal.append(lease, [MessageChunk("late")])
+            journal.append(lease, [events.MessageChunk("late")])
         await refused(RunSealed, journal.claim(run.id, "other"))
         await journal.release(lease)
         assert await journal.get(run.id) == run
@@ -225,39 +217,39 @@ class RunStoreConformance:
 
     async def test_a_run_that_is_sealed_soon_ends_without_a_caller_that_waits(self, journal: Journal) -> None:
         (run, lease), told = await started(journal), asyncio.get_running_loop().create_future()
-        journal.seal_soon(lease, RunFinished("completed"), told.set_result)
+        journal.seal_soon(lease, events.RunFinished("completed"), told.set_result)
         assert (await told, (await journal.get(run.id)).state) == (None, "completed")
 
     async def test_sealing_refuses_an_output_that_the_log_does_not_show(self, journal: Journal) -> None:
         run, lease = await started(journal)
-        journal.append(lease, [MessageChunk("wrong"), AttemptDiscarded()])
-        journal.append(lease, [MessageChunk("right")], attempt=2)
-        await refused(OutputMismatch, journal.seal(lease, RunFinished("completed", "wrongright")))
+        journal.append(lease, [events.MessageChunk("wrong"), events.AttemptDiscarded()])
+        journal.append(lease, [events.MessageChunk("right")], attempt=2)
+        await refused(OutputMismatch, journal.seal(lease, events.RunFinished("completed", "wrongright")))
         assert (await journal.get(run.id)).state == "running"
-        await journal.seal(lease, RunFinished("completed", "right"))
+        await journal.seal(lease, events.RunFinished("completed", "right"))
         entries = await journal.read(run.id)
-        assert isinstance(entries[-1].event, RunFinished)
+        assert isinstance(entries[-1].event, events.RunFinished)
         assert fold(entries).output == entries[-1].event.output
 
     async def test_sealing_after_another_claim_checks_the_whole_log(
         self, journal: Journal, wall_clock: WallClock
     ) -> None:
         run, lease = await started(journal)
-        await written(journal, lease, [MessageChunk("Hel")])
+        await written(journal, lease, [events.MessageChunk("Hel")])
         wall_clock.now += 31.0
         lease = await journal.claim(run.id, "other")
-        journal.append(lease, [MessageChunk("lo")], attempt=2)
-        await refused(OutputMismatch, journal.seal(lease, RunFinished("completed", "lo")))
-        await journal.seal(lease, RunFinished("completed", "Hello"))
+        journal.append(lease, [events.MessageChunk("lo")], attempt=2)
+        await refused(OutputMismatch, journal.seal(lease, events.RunFinished("completed", "lo")))
+        await journal.seal(lease, events.RunFinished("completed", "Hello"))
 
     async def test_durability_in_memory_is_recorded_at_the_end(self, journal: Journal) -> None:
         new = NewRun("call", durability="memory", idempotency_key="m")
         run, lease = await started(journal, new)
         viewer = journal.tail(run.id)
-        await written(journal, lease, [MessageChunk("a")])
+        await written(journal, lease, [events.MessageChunk("a")])
         assert [entry.seq for entry in await anext(viewer)] == [1, 2]
         assert await journal.create(new) == await journal.get(run.id)
-        await journal.seal(lease, RunFinished("completed", "a"))
+        await journal.seal(lease, events.RunFinished("completed", "a"))
         assert (await journal.get(run.id)).new.durability == "memory"
         assert [entry.seq for entry in await journal.read(run.id)] == [1, 2, 3]
         assert [entry.seq for entry in await everything(viewer)] == [3]
@@ -278,7 +270,7 @@ class RunStoreConformance:
     async def test_only_what_has_ended_is_compacted_or_deleted(self, journal: Journal) -> None:
         run, lease = await started(journal, NewRun("call", idempotency_key="d"))
         await refused(RunOwned, journal.compact(run.id), journal.delete(run.id))
-        await journal.seal(lease, RunFinished("completed"))
+        await journal.seal(lease, events.RunFinished("completed"))
         await journal.delete(run.id)
         await refused(RunNotFound, journal.get(run.id))
         assert await journal.runs() == []

@@ -28,25 +28,8 @@ from typing import ClassVar
 
 import pytest
 
+from tailrace.delivery import port
 from tailrace.delivery.planning.presenter import STOPPED_ELSEWHERE
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    Attachment,
-    Close,
-    Delete,
-    Draft,
-    Edit,
-    Failed,
-    LookUp,
-    MessageReceived,
-    NotFound,
-    Open,
-    Refused,
-    Send,
-    Sent,
-    Unknown,
-)
 from tailrace.delivery.text.split import CURSOR
 from tailrace.errors import PlatformError
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished, ToolOutputRecorded
@@ -65,7 +48,7 @@ from tailrace.testing.platforms.collecting_inbox import CollectingInbox
 from tailrace.testing.platforms.loopback import RecordedCall
 from tailrace.testing.platforms.played_runs import LONG, PNG, Scene, Timed, chunks, play, show
 
-SEND = Send("k", "hello")
+SEND = port.Send("k", "hello")
 __all__ = ["NOWHERE", "WRONG_TOKEN", "Loss", "OpenRig", "PlatformConformance", "PlatformRig", "connected"]
 
 
@@ -110,16 +93,16 @@ class PlatformConformance:
     def test_a_message_is_sent_edited_and_deleted_and_deleting_twice_is_fine(self, open_rig: OpenRig) -> None:
         async def scenario(rig: PlatformRig) -> None:
             reply = await rig.platform.perform(rig.place, SEND)
-            assert isinstance(reply, Sent)
+            assert isinstance(reply, port.Sent)
             await rig.shows("hello")
             if rig.capabilities.edits:
                 await self._pause(rig)
-                assert await rig.platform.perform(rig.place, Edit(reply.message_id, "goodbye")) == Accepted()
+                assert await rig.platform.perform(rig.place, port.Edit(reply.message_id, "goodbye")) == port.Accepted()
                 await rig.shows("goodbye")
             if rig.capabilities.deletes:
                 for _ in range(2):
                     await self._pause(rig)
-                    assert await rig.platform.perform(rig.place, Delete(reply.message_id)) == Accepted()
+                    assert await rig.platform.perform(rig.place, port.Delete(reply.message_id)) == port.Accepted()
                 await rig.shows()
 
         self._play(open_rig, scenario)
@@ -127,17 +110,17 @@ class PlatformConformance:
     def test_what_the_platform_cannot_do_is_refused_without_a_request(self, open_rig: OpenRig) -> None:
         async def scenario(rig: PlatformRig) -> None:
             can = rig.capabilities
-            possible: dict[AnyAction, bool] = {
-                Edit("1", "hello"): can.edits,
-                Delete("1"): can.deletes,
-                Draft(1, "hello"): can.mode == "draft",
-                Open("k", "hello"): can.mode == "stream",
-                Close("1"): can.mode == "stream",
-                LookUp("k", "hello"): can.resend == "look_up",
+            possible: dict[port.AnyAction, bool] = {
+                port.Edit("1", "hello"): can.edits,
+                port.Delete("1"): can.deletes,
+                port.Draft(1, "hello"): can.mode == "draft",
+                port.Open("k", "hello"): can.mode == "stream",
+                port.Close("1"): can.mode == "stream",
+                port.LookUp("k", "hello"): can.resend == "look_up",
             }
             before = len(rig.fake.calls) if rig.fake else 0
             for action in [action for action, is_possible in possible.items() if not is_possible]:
-                assert isinstance(await rig.platform.perform(rig.place, action), Refused), action
+                assert isinstance(await rig.platform.perform(rig.place, action), port.Refused), action
             assert before == (len(rig.fake.calls) if rig.fake else 0)
 
         self._play(open_rig, scenario)
@@ -147,22 +130,22 @@ class PlatformConformance:
         """A second attempt gives the message of the first, or it is found; where neither can be, it is not made."""
 
         async def scenario(rig: PlatformRig) -> None:
-            look_up = LookUp(SEND.key, SEND.text)
+            look_up = port.LookUp(SEND.key, SEND.text)
             if rig.capabilities.resend == "look_up":
-                assert await rig.platform.perform(rig.place, look_up) == NotFound()
+                assert await rig.platform.perform(rig.place, look_up) == port.NotFound()
             rig.lose_answer(self.send_step or self.steps[0], loss)
-            assert isinstance(await rig.platform.perform(rig.place, SEND), Unknown)
+            assert isinstance(await rig.platform.perform(rig.place, SEND), port.Unknown)
             await rig.shows("hello")
             match rig.capabilities.resend:
                 case "idempotent":
                     first = await rig.platform.perform(rig.place, SEND)
-                    other = await rig.platform.perform(rig.place, Send("another", "hello"))
-                    assert isinstance(first, Sent)
-                    assert isinstance(other, Sent)
+                    other = await rig.platform.perform(rig.place, port.Send("another", "hello"))
+                    assert isinstance(first, port.Sent)
+                    assert isinstance(other, port.Sent)
                     assert first != other
                     await rig.shows("hello", "hello")
                 case "look_up":
-                    assert isinstance(await rig.platform.perform(rig.place, look_up), Sent)
+                    assert isinstance(await rig.platform.perform(rig.place, look_up), port.Sent)
                 case "never":
                     pass
 
@@ -172,7 +155,7 @@ class PlatformConformance:
         async def scenario(rig: PlatformRig) -> None:
             platform = rig.unreachable()
             try:
-                assert isinstance(await platform.perform(rig.place, SEND), Failed)
+                assert isinstance(await platform.perform(rig.place, SEND), port.Failed)
                 with pytest.raises(PlatformError) as lost:
                     await platform.check()
                 assert not lost.value.permanent
@@ -196,7 +179,7 @@ class PlatformConformance:
                     assert refused.value.permanent
                     assert WRONG_TOKEN.partition(":")[2] not in str(refused.value)
                 # An answer waits for the next token, as it does for a connection.
-                assert isinstance(await platform.perform(rig.place, Send("k", "hello")), Failed)
+                assert isinstance(await platform.perform(rig.place, port.Send("k", "hello")), port.Failed)
             finally:
                 await platform.close()
 
@@ -306,7 +289,7 @@ class PlatformConformance:
 
     @pytest.mark.parametrize("streaming", [True, False])
     def test_an_answer_that_is_stopped_elsewhere_says_so(self, open_rig: OpenRig, streaming: bool) -> None:
-        """By the page, say. Whoever stops it in the chat is answered there, and needs no mark."""
+        """By the page, say. A person who stops it in the chat is answered there, and needs no mark."""
 
         async def stop_by(rig: PlatformRig, name: str) -> None:
             scene = Scene(rig.platform, rig.place, streaming=streaming)
@@ -376,7 +359,7 @@ class PlatformConformance:
         async def scenario(rig: PlatformRig) -> None:
             await rig.write("hello")
             [update] = await rig.inbox.wait_for(1)
-            assert isinstance(update, MessageReceived)
+            assert isinstance(update, port.MessageReceived)
             assert (update.text, update.addressed, update.attachments) == ("hello", True, ())
             assert (update.place.platform, update.place.chat) == (rig.platform.name, rig.place.chat)
             assert update.sender.id
@@ -397,11 +380,11 @@ class PlatformConformance:
         async def scenario(rig: PlatformRig) -> None:
             await rig.attach("notes.txt", b"some notes")
             [update] = await rig.inbox.wait_for(1)
-            assert isinstance(update, MessageReceived)
+            assert isinstance(update, port.MessageReceived)
             [notes] = update.attachments
             assert (notes.name, notes.media_type) == ("notes.txt", "text/plain")
             assert await rig.platform.fetch(notes, max_bytes=10) == b"some notes"
-            for attachment in (notes, Attachment(notes.ref, "notes.txt")):
+            for attachment in (notes, port.Attachment(notes.ref, "notes.txt")):
                 with pytest.raises(PlatformError, match="larger than 9 bytes"):
                     await rig.platform.fetch(attachment, max_bytes=9)
 
@@ -421,7 +404,7 @@ class PlatformConformance:
                 await run
             run = asyncio.ensure_future(rig.platform.run(inbox))
             update = (await inbox.wait_for(1))[0]
-            assert isinstance(update, MessageReceived)
+            assert isinstance(update, port.MessageReceived)
             assert update.text == "hello"
             run.cancel()
             await asyncio.wait([run])

@@ -60,7 +60,7 @@ class SharedJournalConformance:
     async def test_I101_each_of_two_runs_at_once_is_before_or_after_the_other(
         self, one: Journal, other: Journal
     ) -> None:
-        """And whoever is later can see the earlier one by then: at no moment do both believe to be alone."""
+        """And the later one can see the earlier one by then: at no moment do both believe to be alone."""
 
         async def start(journal: Journal) -> tuple[Run, set[str]]:
             run, _ = await journal.start(TURN, f"owner {id(journal)}")

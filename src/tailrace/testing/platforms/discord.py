@@ -157,7 +157,7 @@ class FakeDiscord(LoopbackFake):
 
     async def command(self, channel: DiscordChannel, name: str, text: str = "", *, user: int = 0) -> str:
         """A person uses a slash command; returns the interaction's id. Raises `LookupError` for a command, or a text
-        behind it, that the bot has not offered: clients let nobody send it."""
+        behind it, that the bot has not offered: no client sends it."""
         [offered] = [command for command in self.commands if command["name"] == name] or [{}]
         if not offered or (text and not offered["options"]):
             raise LookupError(f"/{name} {text}".strip())

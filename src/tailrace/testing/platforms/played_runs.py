@@ -103,7 +103,7 @@ class Scene:
         await self.journal.seal(self.lease, RunFinished("completed", output))
 
     async def stop(self, output: str, *, by: str) -> None:
-        """Somebody stops the run, which has said so much."""
+        """A person stops the run, which has said so much."""
         self.journal.append(self.lease, [MessageStop(final=True)])
         failure = stop_failure(stop_signal(by=by))
         await self.journal.seal(self.lease, RunFinished("stopped", output, error=failure))

@@ -31,26 +31,12 @@ from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Met
 MAX_TEXT_CHARS = 4096
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 # What may be uploaded; everything else is refused.
-MEDIA_TYPES = (
-    "audio/aac",
-    "audio/mp4",
-    "audio/mpeg",
-    "audio/amr",
-    "audio/ogg",
-    "audio/opus",
-    "application/vnd.ms-powerpoint",
-    "application/msword",
-    f"{_OFFICE}.wordprocessingml.document",
-    f"{_OFFICE}.presentationml.presentation",
-    f"{_OFFICE}.spreadsheetml.sheet",
-    "application/pdf",
-    "text/plain",
-    "application/vnd.ms-excel",
-    "image/jpeg",
-    "image/png",
-    "image/webp",
-    "video/mp4",
-    "video/3gpp",
+MEDIA_TYPES = tuple(
+    f"""
+    audio/aac audio/mp4 audio/mpeg audio/amr audio/ogg audio/opus application/vnd.ms-powerpoint application/msword
+    {_OFFICE}.wordprocessingml.document {_OFFICE}.presentationml.presentation {_OFFICE}.spreadsheetml.sheet
+    application/pdf text/plain application/vnd.ms-excel image/jpeg image/png image/webp video/mp4 video/3gpp
+    """.split()
 )
 PAIR = Budget(10, 60.0)  # what one person may be sent: one in 6 s, and a burst borrows from the time after it
 
@@ -117,7 +103,7 @@ class FakeWhatsApp(LoopbackFake):
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
     def person(self, number: str, name: str = "Ada", *, user_id: str = "") -> Person:
-        """Without a number it is somebody with a username, whom Meta names by the id alone."""
+        """A person without a number has a username, and Meta names them by the id alone."""
         self.people[number or user_id] = Person(number, name, user_id)
         return self.people[number or user_id]
 
@@ -181,7 +167,7 @@ class FakeWhatsApp(LoopbackFake):
             return answer.status
 
     async def _tell(self, body: bytes) -> None:
-        """A status, once: nobody waits for it, and the webhook may be gone."""
+        """A status, once: the sender does not wait for it, and the webhook may be gone."""
         with contextlib.suppress(aiohttp.ClientError):
             await self.call_webhook(body)
 

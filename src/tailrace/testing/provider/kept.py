@@ -20,7 +20,7 @@ from tailrace.testing.scripted.render import body_of, events_of
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse, scripted_request
 
 _PATH = re.compile(r"/v1/responses/(?P<id>resp_[0-9a-f]+)(?P<cancel>/cancel)?")
-_NOBODY = scripted_request("responses", {})
+_NO_REQUEST = scripted_request("responses", {})
 
 
 class KeptResponse(Value):
@@ -60,11 +60,11 @@ class KeptResponses:
         kept = self._kept.get(found["id"])
         if kept is None:
             text = f"Response with id '{found['id']}' not found."
-            return failed(Failure(404, text, "invalid_request_error", "not_found_error"), "responses", _NOBODY)
+            return failed(Failure(404, text, "invalid_request_error", "not_found_error"), "responses", _NO_REQUEST)
         if found["cancel"]:
             self.cancelled.append(found["id"])
             return _json({**kept.body, "status": "cancelled", "output": [], "usage": None})
-        if (fault := instead_of_answer(scenario, "responses", _NOBODY, streamed=True)) is not None:
+        if (fault := instead_of_answer(scenario, "responses", _NO_REQUEST, streamed=True)) is not None:
             return fault
         query = parse_qs(request.query)
         if query.get("stream") != ["true"] or scenario.instead == "json":

@@ -7,7 +7,7 @@ what a real endpoint would have given, streamed or not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import NoReturn, TypeAlias, assert_never
 
@@ -135,8 +135,9 @@ class _ScriptedAnswer(AnswerStream):
         self._decoder: StreamDecoder = wire.decoder(NONE)
         self._deltas = self._play()
 
-    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        return self._deltas
+    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+        async for deltas in self._deltas:
+            take(deltas)
 
     def completion(self) -> Completion:
         return self._wire.completion_from_body(self._decoder.rebuilt_body())

@@ -1,42 +1,23 @@
-"""One content block of a message while it grows, and the typed pieces it grows by.
+"""One content block of a message while it grows, and the deltas it grows by.
 
 Owns what a block becomes in the non-streaming body. Knows no framing and no order of events.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-import msgspec
-
 from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
 from tailrace.wire.peer_json import decode_object, text_of
 
-
-class TextPiece(msgspec.Struct, tag="text_delta", gc=False):
-    text: str
-
-
-class ThinkingPiece(msgspec.Struct, tag="thinking_delta", gc=False):
-    text: str = msgspec.field(name="thinking")
-
-
-class JsonPiece(msgspec.Struct, tag="input_json_delta", gc=False):
-    text: str = msgspec.field(name="partial_json")
-
-
-Piece: TypeAlias = TextPiece | ThinkingPiece | JsonPiece
-
-_Growth: TypeAlias = tuple[type[Piece] | None, str, str]
-# What a block of each type grows by: the piece, its field in the delta, and the block's field that it becomes.
-_GROWTH: dict[str, _Growth] = {
-    "text": (TextPiece, "text", "text"),
-    "thinking": (ThinkingPiece, "thinking", "thinking"),
-    "tool_use": (JsonPiece, "partial_json", "input"),  # and server_tool_use, mcp_tool_use, …
+TEXT, THINKING, ARGUMENTS = "text_delta", "thinking_delta", "input_json_delta"  # the deltas that make a block grow
+PIECES = frozenset({TEXT, THINKING, ARGUMENTS})
+# What a block of each type grows by: the delta, its field, and the block's field that it becomes.
+_GROWTH = {
+    "text": (TEXT, "text", "text"),
+    "thinking": (THINKING, "thinking", "thinking"),
+    "tool_use": (ARGUMENTS, "partial_json", "input"),  # and server_tool_use, mcp_tool_use, …
 }
-_WHOLE: _Growth = (None, "", "")  # a block of any other type is complete in its start
-PIECES = frozenset({"text_delta", "thinking_delta", "input_json_delta"})
+_WHOLE = ("", "", "")  # a block of any other type is complete in its start
 # The type of a block whose start never came, by the delta that came instead.
 _IMPLIED_TYPE = {
     "text_delta": "text",
@@ -66,7 +47,6 @@ class Block:
         self.call = call  # position among the answer's calls; None for a block that is not a call of ours
         self.closed = False
         self.seen = ""  # the text so far; kept only for a provider that repeats it (A17)
-        self.grows_by: type[Piece] | None
         kind = text_of(start.get("type"))
         self.grows_by, self.source, self.field = _GROWTH.get("tool_use" if kind.endswith("_tool_use") else kind, _WHOLE)
         self.pieces: list[str] = []  # of `field`
@@ -75,7 +55,7 @@ class Block:
     @property
     def is_native(self) -> bool:
         """A block of a kind that the other dialects do not have."""
-        return self.call is None and self.grows_by not in (TextPiece, ThinkingPiece)
+        return self.call is None and self.grows_by not in (TEXT, THINKING)
 
     def unseen(self, text: str) -> str:
         """The new end of a `text` that repeats everything before it (A17)."""
@@ -91,7 +71,7 @@ class Block:
             if not isinstance(self.start.get("citations"), list):
                 self.start["citations"] = []
             self.start["citations"].append(delta.get("citation"))
-        elif self.grows_by is None or kind not in PIECES:
+        elif not self.grows_by or kind not in PIECES:
             whole = kind in {"signature_delta", "compaction_delta"}  # each comes once and complete
             for name, value in delta.items():
                 if name not in {"type", self.source} and value is not None:

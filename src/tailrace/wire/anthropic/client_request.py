@@ -6,30 +6,12 @@ from typing import Any
 
 import msgspec
 
-from tailrace.messages import (
-    File,
-    Image,
-    JsonObject,
-    Message,
-    ModelRequest,
-    NamedTool,
-    Part,
-    Text,
-    ToolResult,
-    ToolSpec,
-)
+from tailrace import messages
+from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, NamedTool, Part, Text, ToolSpec
+from tailrace.wire import client_request as wire_request
 from tailrace.wire.anthropic.completion import completion_from_body
 from tailrace.wire.anthropic.returned_thinking import returned_part, with_thinking_of_providers
-from tailrace.wire.client_request import (
-    ClientRequest,
-    InvalidRequest,
-    Name,
-    ThreadsUnsupported,
-    ToolChoice,
-    UnmappedFields,
-    converted,
-    image_url,
-)
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, ToolChoice, UnmappedFields, converted, image_url
 from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
 from tailrace.wire.peer_json import objects_of, text_of
 from tailrace.wire.translation.web_search import from_tool, is_web_search
@@ -58,7 +40,7 @@ class _Metadata(msgspec.Struct):
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: Name
+    model: wire_request.Name
     messages: list[JsonObject]
     max_tokens: int
     stream: bool | None = None
@@ -88,7 +70,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     if fields.max_tokens < 0:
         raise InvalidRequest("expected a number of 0 or more", "max_tokens")
     if fields.thread is not None:
-        raise ThreadsUnsupported
+        raise wire_request.ThreadsUnsupported
     if not fields.messages:
         raise InvalidRequest("at least one is needed", "messages")
     unmapped = UnmappedFields(body, known=_Fields.__struct_fields__, defaults=_DEFAULTS, meaning=_MEANING)
@@ -167,7 +149,7 @@ class _Conversation(Conversation):
             case {"type": "tool_result", "tool_use_id": str(call_id)}:
                 content = part.get("content")
                 parts = self.parts_of("" if content is None else content, f"{where}.content", "blocks")
-                return ToolResult(call_id, result_content(parts), not part.get("is_error"))
+                return messages.ToolResult(call_id, result_content(parts), not part.get("is_error"))
             case _:
                 return None
 

@@ -12,7 +12,7 @@ import msgspec
 from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Stop, Text, ToolCall, Usage
 from tailrace.wire.peer_json import count_of, object_of, objects_of, text_of
 
-_STOPS: dict[str, Stop] = {
+STOPS: dict[str, Stop] = {
     "end_turn": "end",
     "stop_sequence": "end",
     "max_tokens": "length",
@@ -27,7 +27,7 @@ def completion_from_body(body: JsonObject) -> Completion:
     """One function for both kinds of body: streamed equals non-streamed by construction."""
     blocks = with_call_ids(objects_of(body.get("content")))
     reason = text_of(body.get("stop_reason"))
-    stop = _STOPS.get(reason, "unknown")
+    stop = STOPS.get(reason, "unknown")
     parts = tuple(part for block in blocks for part in _parts(block, cut=stop == "length" and block is blocks[-1]))
     if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
         stop = "tools"  # the calls win over the stop reason (B36)

@@ -10,21 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeGuard
 
-import msgspec
-
+from tailrace import messages
 from tailrace.errors import PeerError
-from tailrace.messages import (
-    AnyDelta,
-    EventDelta,
-    FinishDelta,
-    JsonObject,
-    NativeDelta,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    UsageDelta,
-)
-from tailrace.wire.anthropic.blocks import PIECES, Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
+from tailrace.messages import AnyDelta, FinishDelta, JsonObject, NativeDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from tailrace.wire.anthropic.blocks import ARGUMENTS, PIECES, TEXT, THINKING, Block, implied_start
 from tailrace.wire.anthropic.completion import arguments_of, made_call_id, refusal_in, stop_reason_for, usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
@@ -34,15 +23,6 @@ from tailrace.wire.templates.decoder import TemplateDecoder
 from tailrace.wire.templates.template import learn
 from tailrace.wire.translation.citations import cited_block
 
-
-class _BlockDelta(msgspec.Struct, tag="content_block_delta", gc=False):
-    """Nearly every event of a stream. Any other event leaves the fast path."""
-
-    index: int
-    delta: Piece
-
-
-_decode_delta = msgspec.json.Decoder(_BlockDelta).decode
 _DELTA_HEAD = b"event: content_block_delta\ndata: "
 _HEAD_LENGTH = len(_DELTA_HEAD)
 _LF = 0x0A  # as a number: looking for one byte is ten times as fast as for a string of one
@@ -87,63 +67,44 @@ class AnthropicDecoder(TemplateDecoder):
         message = self._message or {"type": "message", "role": "assistant", "stop_reason": None}
         return {**message, "content": [block.rebuilt() for block in blocks], "usage": dict(self._usage)}
 
-    def _grow(self, frame: bytes, out: list[AnyDelta]) -> bool:
-        """The next piece of a known block. False, with nothing changed, for anything else."""
-        raw = frame[_HEAD_LENGTH:]
-        try:
-            event = _decode_delta(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
-        piece = event.delta
-        block = self._newest.get(event.index)
-        # A line end within the frame is another field of the event, to be parsed as such.
-        if block is None or piece.__class__ is not block.grows_by or _LF in raw:
-            return False
-        if self._keeps_events:
-            if block.place != block.index:
-                return False
-            out.append(EventDelta("anthropic", "content_block_delta", raw))
-        self._add(block, piece.text, out)
-        self._learn(frame, block)
-        return True
-
     def _learn(self, frame: bytes, block: Block) -> None:
-        """Makes the event of this frame the template of the next, which is nearly always the block's next piece."""
+        """Makes the event of this frame the template of the next, which is nearly always the block's next piece. A line
+        end within the frame is another field of the event, to be parsed as such."""
         make_delta = _delta_maker(block)
-        self._forget_template()
-        if self._samples_left == 0 or make_delta is None:
+        if self._samples_left == 0 or make_delta is None or (self._keeps_events and block.place != block.index):
+            return
+        if not frame.startswith(_DELTA_HEAD) or frame.find(_LF, _HEAD_LENGTH) >= 0:
             return
         self._samples_left -= 1
         path = ("delta", block.source)
         event = decode_object(frame[_HEAD_LENGTH:])
         self._template = learn(frame, event, path, block.pieces, make_delta, data_at=_HEAD_LENGTH, spaced=True)
         if self._template is not None:
-            self._template.emits_empty = block.grows_by is ThinkingPiece  # hidden thinking: they are progress (C47)
+            self._template.emits_empty = block.grows_by is THINKING  # hidden thinking: they are progress (C47)
 
     def _keep(self, event: JsonObject, out: list[AnyDelta], **changes: Any) -> None:
         """Hands out the provider's own event, with these changes, before its deltas."""
         if self._keeps_events:
-            out.append(EventDelta("anthropic", text_of(event.get("type")), encode_object({**event, **changes})))
+            name = text_of(event.get("type"))
+            out.append(messages.EventDelta("anthropic", name, encode_object({**event, **changes})))
 
     def _add(self, block: Block, text: str, out: list[AnyDelta]) -> None:
-        if self._cumulative and block.grows_by is not JsonPiece:
+        if self._cumulative and block.grows_by is not ARGUMENTS:
             text = block.unseen(text)
         block.pieces.append(text)
-        if block.grows_by is TextPiece:
+        if block.grows_by is TEXT:
             if text:
                 out.append(TextDelta(text))
-        elif block.grows_by is ThinkingPiece:
+        elif block.grows_by is THINKING:
             out.append(ReasoningDelta(text))  # also the empty ones of hidden thinking: they are progress (C47)
         elif block.call is not None and text:
             out.append(ToolCallDelta(block.call, "", "", text))
         elif block.call is None and text:  # the input of a tool that the provider runs
             out.append(_native(delta={"type": "input_json_delta", "partial_json": text}))
 
-    # ── beside the fast path: every other event, and every block that is not quite as documented ───────────────
+    # ── every block that no template fits ───────────────────────────────────────────────────────────────────────
 
     def _decode_block(self, block: bytes, deltas: list[AnyDelta]) -> bool:
-        if block.startswith(_DELTA_HEAD) and self._grow(block, deltas):
-            return False
         event = self._sse.parse(block)
         if event is not None and event.event != "ping":
             self._forget_template()
@@ -152,7 +113,7 @@ class AnthropicDecoder(TemplateDecoder):
             except PeerError as exc:
                 self._undecodable(event.event, event.data, exc, deltas)
             else:
-                self._event(event.event, body, deltas)
+                self._event(event.event, body, block, deltas)
         return self._ended
 
     def _is_terminal(self, frame: bytes) -> bool:
@@ -162,7 +123,7 @@ class AnthropicDecoder(TemplateDecoder):
         except PeerError:
             return False
 
-    def _event(self, name: str, body: JsonObject, out: list[AnyDelta]) -> None:
+    def _event(self, name: str, body: JsonObject, frame: bytes, out: list[AnyDelta]) -> None:
         kind = _kind_of(name, body)
         body = {"type": kind, **body}
         match kind:
@@ -171,7 +132,7 @@ class AnthropicDecoder(TemplateDecoder):
             case "content_block_start":
                 self._block_start(body, out)
             case "content_block_delta":
-                self._block_delta(body, out)
+                self._block_delta(body, frame, out)
             case "content_block_stop":
                 if (block := self._block_of(body)) is not None:
                     self._end(block, out, body)
@@ -233,7 +194,7 @@ class AnthropicDecoder(TemplateDecoder):
         """Counts are totals so far: they replace the earlier ones and are never added up (A21)."""
         if isinstance(usage, dict):
             assign_fields(self._usage, usage)
-            out.append(UsageDelta(usage_of(self._usage)))
+            out.append(messages.UsageDelta(usage_of(self._usage)))
 
     def _block_start(self, body: JsonObject, out: list[AnyDelta]) -> None:
         start = body.get("content_block")
@@ -263,7 +224,7 @@ class AnthropicDecoder(TemplateDecoder):
         elif block.is_native:
             out.append(_native(start=start.copy()))
         elif begun := text_of(start.get(block.field)):
-            out.append(TextDelta(begun) if block.grows_by is TextPiece else ReasoningDelta(begun))
+            out.append(TextDelta(begun) if block.grows_by is TEXT else ReasoningDelta(begun))
         if start.get("type") == "fallback" and isinstance(to := start.get("to"), dict) and self._message is not None:
             self._message["model"] = to.get("model", self._message.get("model"))  # the model that answers from here on
         return block
@@ -281,7 +242,7 @@ class AnthropicDecoder(TemplateDecoder):
             # No text of arguments came: they were in the start, as an object (B31), or there are none (B32).
             out.append(ToolCallDelta(block.call, "", "", arguments_of(block.rebuilt()["input"])))
 
-    def _block_delta(self, body: JsonObject, out: list[AnyDelta]) -> None:
+    def _block_delta(self, body: JsonObject, frame: bytes, out: list[AnyDelta]) -> None:
         delta = body.get("delta")
         if not isinstance(delta, dict):
             return
@@ -291,6 +252,8 @@ class AnthropicDecoder(TemplateDecoder):
         self._keep(body, out, index=block.place)
         if isinstance(text := delta.get(block.source), str):
             self._add(block, text, out)
+            if delta.get("type") == block.grows_by:
+                self._learn(frame, block)
         elif text_of(delta.get("type")) not in PIECES:
             out.append(_native(delta=delta))
         block.merge(delta)
@@ -310,9 +273,9 @@ def _kind_of(name: str, body: JsonObject) -> str:
 
 def _delta_maker(block: Block) -> Callable[[str], AnyDelta] | None:
     """What makes the delta of a piece of this block; None for the input of a tool that the provider runs."""
-    if block.grows_by is TextPiece:
+    if block.grows_by is TEXT:
         return TextDelta
-    if block.grows_by is ThinkingPiece:
+    if block.grows_by is THINKING:
         return ReasoningDelta
     return partial(ToolCallDelta, block.call, "", "") if block.call is not None else None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tailrace.messages import AnyDelta, Completion, EventDelta, JsonObject, ModelRequest, NativeDelta, WebSearch
 from tailrace.wire.anthropic.body_events import events_of_body
 from tailrace.wire.anthropic.client_request import parse_client_request
-from tailrace.wire.anthropic.completion import completion_from_body
+from tailrace.wire.anthropic.completion import STOPS, completion_from_body
 from tailrace.wire.anthropic.decode import AnthropicDecoder
 from tailrace.wire.anthropic.encode import StreamEncoder, encode_body
 from tailrace.wire.anthropic.prompt_cache import CACHE_MARKS
@@ -43,6 +43,7 @@ class AnthropicDialect(ServedDialect):
     has_web_search = True
     conversation_fields = ("messages", "system")
     answer_field = "content"
+    stops = STOPS
     counts_cache_apart = True
     id_prefix = "msg_"
 

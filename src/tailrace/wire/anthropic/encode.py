@@ -9,48 +9,21 @@ from typing import assert_never
 
 import msgspec
 
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    ErrorDelta,
-    EventDelta,
-    EventRunDelta,
-    FinishDelta,
-    JsonObject,
-    Message,
-    Native,
-    NativeDelta,
-    Reasoning,
-    ReasoningDelta,
-    Refusal,
-    RefusalDelta,
-    Stop,
-    Text,
-    TextDelta,
-    ToolCallDelta,
-    Usage,
-    UsageDelta,
-)
+from tailrace import messages
+from tailrace.messages import AnyDelta, JsonObject, NativeDelta, Reasoning, ReasoningDelta, TextDelta, ToolCallDelta
+from tailrace.wire import peer_json
 from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.failure import contradiction
-from tailrace.wire.peer_json import (
-    decode_object,
-    is_object_text,
-    object_of,
-    objects_of,
-    text_of,
-    without_lone_surrogates,
-)
+from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import named_field, seal, seal_of, sealed_native, signed_item
-from tailrace.wire.relay import RelayingEncoder, framed
-from tailrace.wire.served_dialect import AnswerHeader
+from tailrace.wire.relay import AnswerEncoder, AnswerHeader, framed
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_annotation, of_annotations
 
-_STOP_REASONS: dict[Stop, str] = {
+_STOP_REASONS: dict[messages.Stop, str] = {
     "end": "end_turn",
     "length": "max_tokens",
     "tools": "tool_use",
@@ -58,23 +31,12 @@ _STOP_REASONS: dict[Stop, str] = {
     "pause": "pause_turn",
     "unknown": "end_turn",
 }
-# The finish reasons of the other dialects in this one; its own are kept.
-_FOREIGN_REASONS = {
-    "stop": "end_turn",
-    "completed": "end_turn",
-    "length": "max_tokens",
-    "incomplete": "max_tokens",
-    "max_output_tokens": "max_tokens",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "content_filter": "refusal",
-}
 # The deltas that stand for each kind of block; any other kind is this dialect's alone.
 _KINDS: dict[str, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDelta, "tool_use": ToolCallDelta}
 _encode = msgspec.json.Encoder().encode
 
 
-class StreamEncoder(RelayingEncoder):
+class StreamEncoder(AnswerEncoder):
     """Without `hidden_thinking` the client gets no block for thinking that has no text: it may take the first block for
     the answer. This dialect has one choice only: deltas of others are left out."""
 
@@ -84,7 +46,7 @@ class StreamEncoder(RelayingEncoder):
         super().__init__(header)
         self._id, self._model = header.id, header.model
         self._hidden_thinking = header.hidden_thinking
-        self._usage = Usage()
+        self._usage = messages.Usage()
         self._stop_reason = ""
         self._stop_sequence: str | None = None
         self._started = False
@@ -102,7 +64,6 @@ class StreamEncoder(RelayingEncoder):
         self._signed = False  # the open thinking block has its provider's own signature
 
     def start(self) -> bytes:
-        """The first event, as soon as the request is accepted; else it comes with the first delta."""
         if self._started:
             return b""
         self._started = True
@@ -122,7 +83,7 @@ class StreamEncoder(RelayingEncoder):
             out += (self._head, _json_text(delta.text), b"}}\n\n")
             return
         match delta:
-            case TextDelta(text, 0) | RefusalDelta(text, 0) | ReasoningDelta(text, 0):
+            case TextDelta(text, 0) | messages.RefusalDelta(text, 0) | ReasoningDelta(text, 0):
                 self._add_text(ReasoningDelta if isinstance(delta, ReasoningDelta) else TextDelta, text, out)
             case ToolCallDelta(replaces=True):
                 self._fail(contradiction(), out)
@@ -130,21 +91,20 @@ class StreamEncoder(RelayingEncoder):
                 self._tool_call(delta, out)
             case NativeDelta():
                 self._native(delta, out)
-            case FinishDelta(reason, 0):
-                self._stop_reason = _FOREIGN_REASONS.get(reason, reason)
-            case UsageDelta():
+            case messages.FinishDelta(reason, 0):
+                self._stop_reason = self._reason_for(reason, _STOP_REASONS)
+            case messages.UsageDelta():
                 self._note_usage(delta)
-            case ErrorDelta():
+            case messages.ErrorDelta():
                 self._fail(delta, out)
-            case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
+            case TextDelta() | ReasoningDelta() | messages.RefusalDelta() | ToolCallDelta() | messages.FinishDelta():
                 pass  # of another choice
-            case EventDelta() | EventRunDelta():
+            case messages.EventDelta() | messages.EventRunDelta():
                 pass
             case _:
                 assert_never(delta)
 
-    def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:  # noqa: ARG002
-        """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
+    def close(self, stop: messages.Stop | None = None, *, at: float | None = None) -> bytes:  # noqa: ARG002
         if self._ended:
             return b""
         out = [*self._preamble, self.start()]
@@ -163,7 +123,7 @@ class StreamEncoder(RelayingEncoder):
         out += (_event("message_delta", end), _event("message_stop", {"type": "message_stop"}))
         return b"".join(out)
 
-    def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
+    def _fail(self, error: messages.ErrorDelta, out: list[bytes]) -> None:
         self._ended = True
         out.append(_event("error", anthropic_error_body(error)))
 
@@ -186,7 +146,7 @@ class StreamEncoder(RelayingEncoder):
                 self._preamble.append(_event("content_block_stop", {"type": "content_block_stop", "index": index}))
         return self._started
 
-    def _relay(self, delta: EventDelta, out: list[bytes]) -> None:
+    def _relay(self, delta: messages.EventDelta, out: list[bytes]) -> None:
         """An event of this dialect, with all that it has; only the message's id and its model are ours."""
         data = delta.data
         match delta.name:
@@ -199,7 +159,7 @@ class StreamEncoder(RelayingEncoder):
                 event = decode_object(data)
                 self._blocks = max(self._blocks, event["index"] + 1)
                 block = object_of(event.get("content_block"))
-                self._relayed[event["index"]] = _KINDS.get(text_of(block.get("type")), NativeDelta)
+                self._relayed[event["index"]] = _KINDS.get(peer_json.text_of(block.get("type")), NativeDelta)
             case "content_block_stop":
                 self._relayed.pop(decode_object(data)["index"], None)
             case "message_delta":
@@ -217,14 +177,14 @@ class StreamEncoder(RelayingEncoder):
             out += self._endings
         out.append(framed(delta))
 
-    def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
+    def _relay_run(self, run: messages.EventRunDelta, out: list[bytes]) -> None:
         """Pieces of one block: nothing in them is ours, so they are sent as they came: -37 % CPU of a relay."""
         if self._relays and self._started:
             out.append(run.data)
         else:
             super()._relay_run(run, out)
 
-    def _note_usage(self, delta: UsageDelta) -> None:
+    def _note_usage(self, delta: messages.UsageDelta) -> None:
         self._usage = delta.usage
 
     # ── events of ours ───────────────────────────────────────────────────────────────────────────────────────
@@ -363,16 +323,16 @@ class StreamEncoder(RelayingEncoder):
             self._stop_block(out)
 
 
-def encode_body(completion: Completion, header: AnswerHeader) -> JsonObject:
+def encode_body(completion: messages.Completion, header: AnswerHeader) -> JsonObject:
     """The completion as a non-streaming body. A provider's body of this dialect is kept, mended as its events are."""
     if completion.dialect == "anthropic" and completion.body:
         return {**own_body(completion.body), "id": header.id, "model": header.model}
     content: list[JsonObject] = []
     for part in completion.message.parts:
         match part:
-            case Text(text) | Refusal(text):
+            case messages.Text(text) | messages.Refusal(text):
                 content.append({"type": "text", "text": text})
-            case Native(item={"type": "output_text"} as item) if content:
+            case messages.Native(item={"type": "output_text"} as item) if content:
                 content[-1]["citations"] = [citation.page() for citation in of_annotations(item)]
             case Reasoning(text) if text:  # another dialect's reasoning has no signature but ours
                 content.append({"type": "thinking", "thinking": text, "signature": seal_of(part)})
@@ -381,7 +341,7 @@ def encode_body(completion: Completion, header: AnswerHeader) -> JsonObject:
             case Reasoning():
                 pass
             case _:
-                content += blocks_of(Message("assistant", (part,)))
+                content += blocks_of(messages.Message("assistant", (part,)))
     reason = _STOP_REASONS[completion.stop]
     if reason == "end_turn" and completion.tool_calls:
         reason = "tool_use"
@@ -411,7 +371,7 @@ def _message_body(
     return {**head, "stop_reason": stop_reason, "stop_sequence": None, "usage": usage}
 
 
-def usage_body(usage: Usage, source: WireDialect) -> JsonObject:
+def usage_body(usage: messages.Usage, source: WireDialect) -> JsonObject:
     """The usage, as `source` counts it, as a `usage` object: here `input_tokens` excludes the cached tokens."""
     beside = 0 if source.counts_cache_apart else usage.cache_read_tokens
     body: JsonObject = {

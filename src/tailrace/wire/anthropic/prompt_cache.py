@@ -1,4 +1,4 @@
-"""The places up to which the Messages API keeps a prompt for the next call: it caches only what a request marks.
+"""Cache marks: the Messages API caches a prompt up to the blocks that the request marks, and no other.
 
 A turn calls the model again and again with the same beginning: each call reads what the last one has written.
 """

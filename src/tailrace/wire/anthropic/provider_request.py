@@ -34,7 +34,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         "messages": request.extra.get("messages") or conversation(request.messages, request.prefill),
     }
     system = system_of(request.system, request.messages)
-    if request.json_object:  # the API has no word for it
+    if request.json_object:  # the API has no JSON mode
         system = f"{system}\n\n{JSON_OBJECT}".strip()
     if system:
         body["system"] = system

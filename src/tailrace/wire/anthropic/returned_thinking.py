@@ -1,4 +1,4 @@
-"""Thinking that a client returns: what it was where it is under a seal of ours, and what a provider is sent of it."""
+"""Thinking that a client returns: unsealed where the seal is ours, removed where the provider would refuse it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CLAUDE_CALL = "toolu_"  # how the ids of its calls begin
 
 
 def returned_part(part: Part) -> Part:
-    """A part of an answer as it was before it went out: reasoning under a seal of ours is another provider's (K131)."""
+    """The part, with reasoning under a seal of ours as the other provider that made it sent it (K131)."""
     if isinstance(part, Reasoning) and part.native is not None and is_sealed(sealed := _opaque_text(part.native)):
         return unsealed(part.text, sealed)
     return part
@@ -91,7 +91,7 @@ def _has_foreign_calls(messages: list[JsonObject]) -> bool:
 
 
 def _without_budget(body: JsonObject) -> JsonObject:
-    """Nor with an edit of thinking, which the API refuses where there is none."""
+    """The body without a budget for thinking, and without edits of thinking, which the API refuses then."""
     paused: JsonObject = {**body, "thinking": {"type": "disabled"}}
     management = object_of(body.get("context_management"))
     if edits := objects_of(management.get("edits")):

@@ -9,18 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tailrace.messages import (
-    AnyDelta,
-    FinishDelta,
-    JsonObject,
-    NativeDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCallDelta,
-)
+from tailrace import messages
+from tailrace.messages import AnyDelta, JsonObject, NativeDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
 from tailrace.wire.chat.content import Content
-from tailrace.wire.chat.reasoning import DETAILS, ReasoningState
+from tailrace.wire.chat.reasoning import DETAILS, GrowingObject, ReasoningState
 from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text
 from tailrace.wire.peer_json import assign_fields, text_of
 from tailrace.wire.quirks import WireQuirks
@@ -59,7 +51,7 @@ class ChoiceState:
         self._reasoning_field = USUAL_FIELD
         self._refusal: list[str] | None = None
         self._function_call: GrowingCall | None = None
-        self._audio: _Audio | None = None
+        self._audio: GrowingObject | None = None
         self._has_logprobs = False  # the field came, though it be null
         self._logprobs: JsonObject | None = None
         self._message: JsonObject | None = None  # the message's other fields, and nulls where the delta had them
@@ -145,8 +137,8 @@ class ChoiceState:
             message["tool_calls"] = self.tool_calls.rebuilt()
         if self._function_call is not None:
             message["function_call"] = self._function_call.rebuilt()["function"]
-        if self._audio is not None:
-            message |= self._audio.rebuilt()
+        if self._audio is not None and (audio := self._audio.rebuilt()):
+            message["audio"] = audio
         choice: JsonObject = {"index": self.index, "message": message, "finish_reason": self.finish_reason}
         if self._has_logprobs:
             choice["logprobs"] = None if self._logprobs is None else copied(self._logprobs)
@@ -187,7 +179,7 @@ class ChoiceState:
         if isinstance(delta.get("function_call"), dict):
             self._add_function_call(delta["function_call"], deltas)
         if isinstance(delta.get("audio"), dict):
-            self._audio = self._audio or _Audio()
+            self._audio = self._audio or GrowingObject("data", "transcript")
             self._audio.add(delta["audio"])
         self._keep_nulls(delta)
         self._message = grown(self._message, delta, _DELTA_FIELDS)
@@ -258,28 +250,7 @@ class ChoiceState:
             self.tool_calls.flush(deltas)
         if reason != self.finish_reason and self.finish_reason not in CALL_REASONS:
             self.finish_reason = reason
-            deltas.append(FinishDelta(reason, self.index))
-
-
-class _Audio:
-    """The spoken answer under way: data and transcript grow, all else is assigned."""
-
-    __slots__ = ("_fields", "_pieces")
-
-    def __init__(self) -> None:
-        self._fields: JsonObject = {}
-        self._pieces: dict[str, list[str]] = {}
-
-    def add(self, audio: JsonObject) -> None:
-        pieces = {field: value for field in ("data", "transcript") if isinstance(value := audio.get(field), str)}
-        for field, value in pieces.items():
-            self._pieces.setdefault(field, []).append(value)
-        assign_fields(self._fields, audio, pieces)
-
-    def rebuilt(self) -> JsonObject:
-        """The message's field, where there is any of it."""
-        audio = self._fields | {field: "".join(pieces) for field, pieces in self._pieces.items()}
-        return {"audio": audio} if audio else {}
+            deltas.append(messages.FinishDelta(reason, self.index))
 
 
 def _plain_text(delta: JsonObject) -> tuple[str | None, str, bool] | None:

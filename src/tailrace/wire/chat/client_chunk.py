@@ -1,4 +1,4 @@
-"""A provider's chunk as a client of the same dialect is sent it: with every field, mended where clients would stumble.
+"""A provider's chunk for a client of the same dialect: every field is kept, and what breaks clients is mended.
 
 Owns the mends: a first chunk without a role, calls without an index or an id, a finish reason that hides the calls
 (B36), an answer that came whole. A chunk that needs none of them is sent as it is.

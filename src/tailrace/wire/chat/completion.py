@@ -15,7 +15,7 @@ from tailrace.wire.chat.usage import usage_of
 from tailrace.wire.peer_json import object_of, objects_of, text_of
 from tailrace.wire.reasoning_seal import TEXT_FIELDS
 
-_STOPS: dict[str, Stop] = {
+STOPS: dict[str, Stop] = {
     "stop": "end",
     "eos": "end",
     "end_turn": "end",
@@ -56,13 +56,13 @@ def completion_from_body(body: JsonObject) -> Completion:
 
 def finish_reason_for(reason: str | None, *, called: bool) -> str:
     """The finish reason that a client is told: calls outweigh a plain end, and an answer that ended has a reason."""
-    stop = _STOPS.get((reason or "stop").lower(), "unknown")
+    stop = STOPS.get((reason or "stop").lower(), "unknown")
     return "tool_calls" if stop == "end" and called else reason or "stop"
 
 
 def _stop(reason: str, *, called: bool) -> Stop:
     """Calls outweigh a plain `stop` (B36), and never a `length`: the last of them may be cut (B35)."""
-    stop = _STOPS.get(reason.lower(), "unknown")
+    stop = STOPS.get(reason.lower(), "unknown")
     if stop in ("end", "tools"):
         return "tools" if called else "end"
     return stop

@@ -11,15 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from tailrace.errors import PeerError
-from tailrace.messages import (
-    AnyDelta,
-    EventDelta,
-    JsonObject,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    UsageDelta,
-)
+from tailrace.messages import AnyDelta, EventDelta, JsonObject, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
 from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
 from tailrace.wire.chat.client_chunk import last_chunk, mended_chunk
 from tailrace.wire.chat.usage import usage_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tailrace.messages import AnyDelta, Completion, EventDelta, File, FinishDelta, JsonObject, ModelRequest
 from tailrace.wire.chat.client_request import parse_client_request
-from tailrace.wire.chat.completion import completion_from_body
+from tailrace.wire.chat.completion import STOPS, completion_from_body
 from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.chat.encode import StreamEncoder
 from tailrace.wire.chat.encode_body import chunks_of_body, encode_body
@@ -32,6 +32,7 @@ class ChatDialect(ServedDialect):
         OptionalField("store", ("store",)),
     )
     answer_field = "choices"
+    stops = STOPS
     end_frame = b"data: [DONE]\n\n"
     keeps_order = False  # one field has all the thoughts and one all the texts
     reasoning_field = USUAL_FIELD

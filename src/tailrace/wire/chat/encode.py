@@ -6,33 +6,17 @@ from typing import Final, NamedTuple, assert_never
 
 import msgspec
 
+from tailrace import messages
 from tailrace.errors import PeerError
-from tailrace.messages import (
-    AnyDelta,
-    ErrorDelta,
-    EventDelta,
-    EventForm,
-    EventRunDelta,
-    FinishDelta,
-    JsonObject,
-    NativeDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    Stop,
-    TextDelta,
-    ToolCallDelta,
-    Usage,
-    UsageDelta,
-)
-from tailrace.wire.chat.encode_body import FOREIGN_REASONS, LEGACY_REASON, REASONS
+from tailrace.messages import AnyDelta, ErrorDelta, JsonObject, NativeDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from tailrace.wire.chat.encode_body import LEGACY_REASON, REASONS
 from tailrace.wire.chat.tool_calls import made_call_id
 from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.error_bodies import openai_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of
-from tailrace.wire.relay import RelayingEncoder
-from tailrace.wire.served_dialect import AnswerHeader
+from tailrace.wire.relay import AnswerEncoder, AnswerHeader
 from tailrace.wire.translation.citations import Citation, of_annotation, of_cited
 
 _encode = msgspec.json.Encoder().encode
@@ -40,6 +24,7 @@ _DONE = b"data: [DONE]\n\n"
 _CHOICES = b'"choices":[{'
 _NO_USAGE = b',"usage":null'
 _NO_CHOICES: Final[frozenset[int]] = frozenset()
+_ENDINGS: Final = frozenset({messages.FinishDelta, messages.UsageDelta, ErrorDelta})  # none of these begins an answer
 _HEAD_FIELDS = frozenset({"id", "object", "created", "model"})  # ours: none of them may stand behind the head as well
 
 
@@ -47,15 +32,15 @@ class _Splice(NamedTuple):
     """How chunks of one form become the client's: in another form, and without the `usage: null` in what varies of
     them. Without `ours` they are taken one by one."""
 
-    theirs: EventForm | None
-    ours: EventForm | None
+    theirs: messages.EventForm | None
+    ours: messages.EventForm | None
     drops_usage: bool = False
 
 
 _NO_SPLICE: Final = _Splice(None, None)
 
 
-class StreamEncoder(RelayingEncoder):
+class StreamEncoder(AnswerEncoder):
     """The first chunk of each choice carries the role. Finish reasons are held until `close`: text may still follow
     one, and the caller of `close` may override it.
     """
@@ -100,7 +85,6 @@ class StreamEncoder(RelayingEncoder):
         return self._own_head
 
     def start(self) -> bytes:
-        """The first chunk, as soon as the request is accepted; else it comes with the first delta."""
         out: list[bytes] = []
         self._begin(0, out)
         return b"".join(out)
@@ -121,7 +105,7 @@ class StreamEncoder(RelayingEncoder):
         match delta:
             case ToolCallDelta(replaces=True):
                 self._fail(contradiction(), out)
-            case ReasoningDelta() | RefusalDelta() | ToolCallDelta():
+            case ReasoningDelta() | messages.RefusalDelta() | ToolCallDelta():
                 self._begin_wordless(delta, out)
                 if isinstance(delta, ToolCallDelta):
                     self._note_call(delta)
@@ -132,19 +116,18 @@ class StreamEncoder(RelayingEncoder):
                 out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
             case NativeDelta():
                 self._foreign(delta, out)
-            case TextDelta() | EventDelta() | EventRunDelta():
+            case TextDelta() | messages.EventDelta() | messages.EventRunDelta():
                 pass  # taken already
-            case FinishDelta(reason=reason, choice=choice):
-                self._reasons[choice] = FOREIGN_REASONS.get(reason, reason)
-            case UsageDelta():
+            case messages.FinishDelta(reason=reason, choice=choice):
+                self._reasons[choice] = self._reason_for(reason, REASONS)
+            case messages.UsageDelta():
                 self._note_usage(delta)
             case ErrorDelta():
                 self._fail(delta, out)
             case _:
                 assert_never(delta)
 
-    def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:  # noqa: ARG002
-        """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
+    def close(self, stop: messages.Stop | None = None, *, at: float | None = None) -> bytes:  # noqa: ARG002
         if self._ended:
             return b""
         self._ended, self._splice = True, _NO_SPLICE
@@ -165,7 +148,7 @@ class StreamEncoder(RelayingEncoder):
         if self._include_usage:
             out.append(
                 b'%b,"choices":[],"usage":%b}\n\n'
-                % (self._head, _encode(self._usage or usage_body(Usage(), self._source)))
+                % (self._head, _encode(self._usage or usage_body(messages.Usage(), self._source)))
             )
         return b"".join(out) + _DONE
 
@@ -186,7 +169,7 @@ class StreamEncoder(RelayingEncoder):
             self._begin(0, [])  # the client has the role
         return self._begun
 
-    def _relay(self, delta: EventDelta, out: list[bytes]) -> None:
+    def _relay(self, delta: messages.EventDelta, out: list[bytes]) -> None:
         """A chunk of this dialect, with all that it has; only its id and its model are ours."""
         event = decode_object(delta.data)
         if self._takes(event):
@@ -197,7 +180,7 @@ class StreamEncoder(RelayingEncoder):
             if ending is not None:
                 self._endings.append(b"data: %b\n\n" % self._own(ending))
 
-    def _relay_run(self, run: EventRunDelta, out: list[bytes]) -> None:
+    def _relay_run(self, run: messages.EventRunDelta, out: list[bytes]) -> None:
         """Chunks that differ in their text alone, all at once: -52 % CPU of a relayed answer of 2,000 paced tokens."""
         splice = self._splice
         if splice.theirs is not run.form:
@@ -212,7 +195,7 @@ class StreamEncoder(RelayingEncoder):
             bodies = [body.replace(_NO_USAGE, b"", 1) for body in bodies]
         out += (ours.prefix, bodies[0] if len(bodies) == 1 else ours.turn.join(bodies), ours.suffix)
 
-    def _splice_of(self, run: EventRunDelta) -> _Splice:
+    def _splice_of(self, run: messages.EventRunDelta) -> _Splice:
         """For runs of this form. What varies in it has no bare quote but those of its fields, so what is replaced in
         one chunk is what is replaced in every other; that it then is the chunk that `_relay` would send is checked."""
         theirs, body, event = run.form, run.bodies[0], run.events()[0]
@@ -229,7 +212,7 @@ class StreamEncoder(RelayingEncoder):
             parts = [part.replace(_NO_USAGE, b"", 1) for part in parts]
         if decode_object(b"".join(parts)[6:]) != decode_object(self._own(chunk)):
             return _Splice(theirs, None)
-        ours = EventForm(parts[0], parts[2], parts[2] + parts[0])
+        ours = messages.EventForm(parts[0], parts[2], parts[2] + parts[0])
         return _Splice(theirs, ours, drops_usage=parts[1] != body)
 
     def _takes(self, event: JsonObject) -> bool:
@@ -263,16 +246,14 @@ class StreamEncoder(RelayingEncoder):
 
     def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
         super()._track(delta, out)
-        # By class: a miss of `isinstance` costs a struct much more
-        kind = delta.__class__
-        if not self._begun and kind is not FinishDelta and kind is not UsageDelta and kind is not ErrorDelta:
+        if not self._begun and delta.__class__ not in _ENDINGS:  # a miss of `isinstance` costs a struct much more
             out += self._held
             self._held.clear()
             self._begun, self._tracks_text = True, False
         if delta.__class__ is ToolCallDelta:
             self._called |= {delta.choice}
 
-    def _note_usage(self, delta: UsageDelta) -> None:
+    def _note_usage(self, delta: messages.UsageDelta) -> None:
         own = delta.body if self._source.name == self.dialect else {}
         self._usage = own or usage_body(delta.usage, self._source)
         self._has_usage = bool(own)
@@ -294,7 +275,7 @@ class StreamEncoder(RelayingEncoder):
         self._open[choice] = before, after
         return before, after
 
-    def _begin_wordless(self, delta: ReasoningDelta | RefusalDelta | ToolCallDelta, out: list[bytes]) -> None:
+    def _begin_wordless(self, delta: ReasoningDelta | messages.RefusalDelta | ToolCallDelta, out: list[bytes]) -> None:
         """As in a whole body, calls and refusals without a text have no content; thoughts alone have an empty one."""
         choice = delta.choice
         if not isinstance(delta, ReasoningDelta):
@@ -329,14 +310,14 @@ class StreamEncoder(RelayingEncoder):
             case {"cited": _}:
                 cited = of_cited(native.item, self._said)
             case {"refusal": str(words)}:
-                self._encode_delta(RefusalDelta(words), out)
+                self._encode_delta(messages.RefusalDelta(words), out)
             case _:
                 pass
         if cited:
             said = {"annotations": [citation.chat_annotation() for citation in cited]}
             out.append(self._chunk(0, said, None))
 
-    def _fields_of(self, delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
+    def _fields_of(self, delta: ReasoningDelta | messages.RefusalDelta | ToolCallDelta) -> JsonObject:
         """The fields of the chunk's delta; none for a call that has no place in it."""
         if not self._legacy_calls or not isinstance(delta, ToolCallDelta):
             return _delta_fields(delta)
@@ -370,11 +351,11 @@ def _says_something(choice: JsonObject) -> bool:
     return isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role")
 
 
-def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
+def _delta_fields(delta: ReasoningDelta | messages.RefusalDelta | ToolCallDelta) -> JsonObject:
     match delta:
         case ReasoningDelta(text=text):
             return {"reasoning_content": text}
-        case RefusalDelta(text=text):
+        case messages.RefusalDelta(text=text):
             return {"refusal": text}
         case ToolCallDelta(index, id_, name, arguments):
             begins = id_ or name  # a call that came without an id gets one: its result must name it

@@ -1,4 +1,4 @@
-"""Whole chat completions for clients of our server: of an answer of any dialect, and as the chunks of a stream."""
+"""Whole chat completions: made of an answer of any dialect, and taken apart into the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.wire.chat.completion import finish_reason_for
 from tailrace.wire.chat.tool_calls import arguments_text, made_call_id
 from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.peer_json import objects_of, text_of
-from tailrace.wire.served_dialect import AnswerHeader
+from tailrace.wire.relay import AnswerHeader
 from tailrace.wire.translation.citations import citations_in
 
 REASONS: dict[Stop, str] = {
@@ -20,19 +20,6 @@ REASONS: dict[Stop, str] = {
     "filter": "content_filter",
     "pause": "stop",
     "unknown": "stop",
-}
-# The finish reasons of other dialects in this one; a reason that is not here is kept.
-FOREIGN_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "completed": "stop",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "incomplete": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
 }
 LEGACY_REASON = "function_call"
 

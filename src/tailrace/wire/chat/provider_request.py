@@ -5,21 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tailrace.messages import (
-    File,
-    Image,
-    JsonObject,
-    Message,
-    ModelRequest,
-    NamedTool,
-    Native,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-)
+from tailrace import messages
+from tailrace.messages import File, Image, JsonObject, ModelRequest, Native, Reasoning, Text, ToolCall, ToolResult
 from tailrace.wire.openai_request import file_fields, named_schema, sendable
 from tailrace.wire.reasoning_seal import TEXT_FIELDS
 
@@ -68,7 +55,7 @@ def _tools(request: ModelRequest) -> JsonObject:
         return {}
     fields: JsonObject = {"tools": [_tool(tool) for tool in request.tools]} if request.tools else {}
     match request.tool_choice:
-        case NamedTool(name=name):
+        case messages.NamedTool(name=name):
             fields["tool_choice"] = {"type": "function", "function": {"name": name}}
         case str(choice):
             fields["tool_choice"] = choice
@@ -79,7 +66,7 @@ def _tools(request: ModelRequest) -> JsonObject:
     return fields
 
 
-def _tool(tool: ToolSpec) -> JsonObject:
+def _tool(tool: messages.ToolSpec) -> JsonObject:
     function: JsonObject = {"name": tool.name, "parameters": tool.parameters}
     if tool.description:
         function["description"] = tool.description
@@ -92,17 +79,17 @@ def _tool(tool: ToolSpec) -> JsonObject:
 
 
 def _messages(request: ModelRequest) -> list[JsonObject]:
-    messages: list[JsonObject] = []
+    encoded: list[JsonObject] = []
     if request.system:
-        messages.append({"role": "system", "content": request.system})
+        encoded.append({"role": "system", "content": request.system})
     for message in request.messages:
-        messages += _assistant(message) if message.role == "assistant" else _others(message)
+        encoded += _assistant(message) if message.role == "assistant" else _others(message)
     if request.prefill:
-        messages.append({"role": "assistant", "content": request.prefill})
-    return messages
+        encoded.append({"role": "assistant", "content": request.prefill})
+    return encoded
 
 
-def _others(message: Message) -> list[JsonObject]:
+def _others(message: messages.Message) -> list[JsonObject]:
     """Each tool result is a message of its own; an image or a file in one follows as the user's, the dialect knows no
     other place for it."""
     answers: list[JsonObject] = []
@@ -114,7 +101,7 @@ def _others(message: Message) -> list[JsonObject]:
             case ToolResult():
                 answers.append({"role": "tool", "tool_call_id": part.call_id, "content": part.text})
                 content += [inner for inner in part.content if isinstance(inner, Image | File)]
-            case Reasoning() | Refusal() | ToolCall() | Native():
+            case Reasoning() | messages.Refusal() | ToolCall() | Native():
                 pass  # an assistant's alone
     if content or not answers:
         role = "user" if message.role == "tool" else message.role
@@ -144,7 +131,7 @@ def _image(image: Image) -> JsonObject:
     return {"type": "image_url", "image_url": {"url": url} | ({"detail": image.detail} if image.detail else {})}
 
 
-def _assistant(message: Message) -> list[JsonObject]:
+def _assistant(message: messages.Message) -> list[JsonObject]:
     """Reasoning goes back to the dialect it came from. Its plain text only beside tool calls: there servers ask for
     it, elsewhere some refuse it."""
     fields: JsonObject = {}
@@ -156,7 +143,7 @@ def _assistant(message: Message) -> list[JsonObject]:
         match part:
             case Text(text=text):
                 content.append({"type": "text", "text": text})
-            case Refusal(text=text):
+            case messages.Refusal(text=text):
                 fields["refusal"] = text
             case ToolCall():
                 function = {"name": part.name, "arguments": part.arguments}

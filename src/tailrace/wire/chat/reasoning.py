@@ -18,8 +18,8 @@ class ReasoningState:
 
     def __init__(self) -> None:
         self.pieces: dict[str, list[str]] = {}
-        self._details: list[_Detail] = []
-        self._open: dict[tuple[object, object], _Detail] = {}  # by type and index
+        self._details: list[GrowingObject] = []
+        self._open: dict[tuple[object, object], GrowingObject] = {}  # by type and index
 
     def add(self, delta: JsonObject) -> str:
         """Adds the fields of a delta; returns the new text once, also where several fields have it."""
@@ -50,15 +50,18 @@ class ReasoningState:
         key = (str(item.get("type")), index if isinstance(index, int) else None)
         detail = self._open.get(key)
         if detail is None or not detail.goes_on_with(item):
-            detail = self._open[key] = _Detail()
+            detail = self._open[key] = GrowingObject(*_GROWING)
             self._details.append(detail)
         detail.add(item)
 
 
-class _Detail:
-    """One entry of OpenRouter's `reasoning_details` under way: text and summary grow, all else is assigned."""
+class GrowingObject:
+    """An object under way: the texts of some fields are joined, all else is assigned."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_fields", "_growing", "_pieces")
+
+    def __init__(self, *growing: str) -> None:
+        self._growing = growing
         self._fields: JsonObject = {}
         self._pieces: dict[str, list[str]] = {}
 
@@ -71,7 +74,7 @@ class _Detail:
 
     def add(self, item: JsonObject) -> None:
         for field, value in item.items():
-            if field in _GROWING and isinstance(value, str):
+            if field in self._growing and isinstance(value, str):
                 self._pieces.setdefault(field, []).append(value)
                 self._fields.setdefault(field, "")  # holds its place among the fields
             elif value or field not in self._fields:

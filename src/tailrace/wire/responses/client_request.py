@@ -7,18 +7,9 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, Part, Reasoning, Text, ToolResult
+from tailrace.wire import openai_request
 from tailrace.wire.client_request import ClientRequest, InvalidRequest, Name, UnmappedFields, converted
 from tailrace.wire.conversation import Conversation, unknown_role
-from tailrace.wire.openai_request import (
-    file_of,
-    function_tools,
-    image_of,
-    is_json_object,
-    offered_tools,
-    response_schema,
-    service_tier,
-    tool_choice,
-)
 from tailrace.wire.peer_json import text_of
 from tailrace.wire.reasoning_seal import is_sealed, unsealed
 from tailrace.wire.responses.client_tools import as_functions, call_as_function, choice_as_function
@@ -84,7 +75,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     offered = fields.tools or []
     searches = [from_tool(tool) for tool in offered if is_web_search(tool) and is_allowed(fields.tool_choice)]
     others = [tool for tool in offered if not is_web_search(tool)]
-    functions = function_tools(as_functions(others), unmapped, nested=False)
+    functions = openai_request.function_tools(as_functions(others), unmapped, nested=False)
     choice = choice_as_function(fields.tool_choice)
     if searches and is_web_search(choice):
         choice = {"type": "function", "name": NAME}
@@ -92,18 +83,18 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         model=fields.model,
         messages=tuple(conversation.messages),
         system=fields.instructions or "",
-        tools=offered_tools(functions, choice, nested=False),
-        tool_choice=tool_choice(choice, unmapped, nested=False),
+        tools=openai_request.offered_tools(functions, choice, nested=False),
+        tool_choice=openai_request.tool_choice(choice, unmapped, nested=False),
         web_search=next(iter(searches), None),
         parallel_tool_calls=fields.parallel_tool_calls,
         max_tokens=fields.max_output_tokens,
         temperature=fields.temperature,
         top_p=fields.top_p,
         reasoning_effort=effort if isinstance(effort, str) else None,
-        response_schema=response_schema(form.get("format"), "text.format", unmapped, nested=False),
-        json_object=is_json_object(form.get("format")),
+        response_schema=openai_request.response_schema(form.get("format"), "text.format", unmapped, nested=False),
+        json_object=openai_request.is_json_object(form.get("format")),
         verbosity=verbosity if isinstance(verbosity, str) else None,
-        service_tier=service_tier(fields.service_tier),
+        service_tier=openai_request.service_tier(fields.service_tier),
     )
     client_request = ClientRequest(
         "responses",
@@ -193,8 +184,8 @@ class _Conversation(Conversation):
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
                 return Text(text)
             case {"type": "input_image", "image_url": str(url), **more}:
-                return image_of(url, more.get("detail"), f"{where}.image_url")
+                return openai_request.image_of(url, more.get("detail"), f"{where}.image_url")
             case {"type": "input_file"}:
-                return file_of(part, text_of(part.get("file_url")))
+                return openai_request.file_of(part, text_of(part.get("file_url")))
             case _:
                 return None

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.messages import (
-    Completion,
-    JsonObject,
-    Message,
-    Native,
-    Part,
-    Reasoning,
-    Refusal,
-    Stop,
-    Text,
-    ToolCall,
-    Usage,
-)
+from tailrace import messages
+from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Refusal, Stop, ToolCall, Usage
 from tailrace.wire.peer_json import count_of, object_of, objects_of, text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS
 from tailrace.wire.translation.citations import of_annotations
@@ -24,6 +13,7 @@ from tailrace.wire.translation.citations import of_annotations
 PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
 _UNENDED = frozenset({"", "queued", "in_progress"})  # the status of a response that has not ended
 _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "filter"}
+STOPS: dict[str, Stop] = {"completed": "end", "stop_sequence": "end", "incomplete": "length", **_INCOMPLETE}
 
 
 def completion_from_body(body: JsonObject) -> Completion:
@@ -117,7 +107,7 @@ def _parts_of(item: JsonObject) -> list[Part]:
 def _content_of(content: JsonObject) -> list[Part]:
     kind = content.get("type")
     if kind in ("output_text", "text"):
-        text = Text(text_of(content.get("text")))
+        text = messages.Text(text_of(content.get("text")))
         return [text, Native("responses", content)] if of_annotations(content) else [text]
     if kind == "refusal":
         return [Refusal(text_of(content.get("refusal")))]

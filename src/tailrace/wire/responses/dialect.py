@@ -12,7 +12,7 @@ from tailrace.wire.failure import failure, failure_in
 from tailrace.wire.peer_json import encode_object, objects_of
 from tailrace.wire.responses.body_events import events_of_body
 from tailrace.wire.responses.client_request import parse_client_request
-from tailrace.wire.responses.completion import completion_from_body, finish_reason_of
+from tailrace.wire.responses.completion import STOPS, completion_from_body, finish_reason_of
 from tailrace.wire.responses.decode import ResponsesDecoder
 from tailrace.wire.responses.encode import StreamEncoder, encode_body
 from tailrace.wire.responses.provider_request import encode_request
@@ -48,6 +48,7 @@ class ResponsesDialect(ServedDialect):
     has_web_search = True
     conversation_fields = ("input", "instructions")
     answer_field = "output"
+    stops = STOPS
     keeps_answers = True
     logs_events = True
     id_prefix = "resp_"

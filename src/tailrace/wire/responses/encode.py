@@ -11,40 +11,18 @@ from typing import assert_never
 
 import msgspec
 
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    ErrorDelta,
-    EventDelta,
-    EventRunDelta,
-    FinishDelta,
-    JsonObject,
-    NativeDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    Stop,
-    TextDelta,
-    ToolCallDelta,
-    Usage,
-    UsageDelta,
-)
+from tailrace import messages
+from tailrace.messages import AnyDelta, EventDelta, JsonObject, NativeDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal, sealed_native
-from tailrace.wire.relay import RelayingEncoder, framed
+from tailrace.wire.relay import AnswerEncoder, AnswerHeader, framed
+from tailrace.wire.responses import response_fields
 from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.relayed_items import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
-from tailrace.wire.responses.response_fields import (
-    INCOMPLETE_REASONS,
-    echoed_fields,
-    error_event,
-    failed_response_error,
-    usage_body,
-)
 from tailrace.wire.responses.text_slots import FORMS, OpenText, TextForm
-from tailrace.wire.served_dialect import AnswerHeader
 from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_cited
 from tailrace.wire.translation.message_deltas import message_deltas
@@ -52,7 +30,7 @@ from tailrace.wire.translation.message_deltas import message_deltas
 _encode = msgspec.json.Encoder().encode
 
 
-class StreamEncoder(RelayingEncoder):
+class StreamEncoder(AnswerEncoder):
     """The header's `fields` are fields of the request that a response repeats (`instructions`, `tools`, …); its `state`
     are fields that are ours also in a provider's own response (`store`, `previous_response_id`, …). This dialect has
     one choice only: deltas of others are left out."""
@@ -72,7 +50,7 @@ class StreamEncoder(RelayingEncoder):
             "model": header.model,
             "output": [],
             "usage": None,
-            **echoed_fields({}),
+            **response_fields.echoed_fields({}),
             **header.fields,
             **header.state,
         }
@@ -84,8 +62,8 @@ class StreamEncoder(RelayingEncoder):
         self._item: JsonObject | None = None  # the open message or reasoning item
         self._calls: dict[int, OpenText] = {}  # the calls, by their place among them
         self._open_calls: set[int] = set()
-        self._usage: Usage | None = None
-        self._reason = ""
+        self._usage: messages.Usage | None = None
+        self._stop: messages.Stop = "unknown"
         self._sequence = 0
         self._started = False
         self._relayed = RelayedItems()
@@ -100,7 +78,6 @@ class StreamEncoder(RelayingEncoder):
         return self._response
 
     def start(self) -> bytes:
-        """The first events, as soon as the request is accepted; else they come with the first delta."""
         if self._started:
             return b""
         self._started = True
@@ -123,7 +100,7 @@ class StreamEncoder(RelayingEncoder):
             self._add_text(TextDelta, delta.text, out)
             return
         match delta:
-            case TextDelta(text, 0) | ReasoningDelta(text, 0) | RefusalDelta(text, 0):
+            case TextDelta(text, 0) | ReasoningDelta(text, 0) | messages.RefusalDelta(text, 0):
                 self._add_text(type(delta), text, out)
             case ToolCallDelta(choice=0):
                 self._add_arguments(delta, out)
@@ -131,23 +108,21 @@ class StreamEncoder(RelayingEncoder):
                 self._native(item, out)
             case NativeDelta(choice=0):
                 self._foreign(delta, out)
-            case FinishDelta(reason, 0):
-                self._reason = reason
-            case UsageDelta():
+            case messages.FinishDelta(reason, 0):
+                self._stop = self._source.stop_of(reason)
+            case messages.UsageDelta():
                 self._note_usage(delta)
-            case ErrorDelta():
+            case messages.ErrorDelta():
                 self._fail(delta, out)
-            case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
+            case TextDelta() | ReasoningDelta() | messages.RefusalDelta() | ToolCallDelta() | NativeDelta():
                 pass
-            case EventDelta() | EventRunDelta():
+            case messages.FinishDelta() | EventDelta() | messages.EventRunDelta():
                 pass
             case _:
                 assert_never(delta)
 
-    def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:
-        """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Nothing after an error
-        event (H94)."""
-        if reason := INCOMPLETE_REASONS.get(stop or self._reason):
+    def close(self, stop: messages.Stop | None = None, *, at: float | None = None) -> bytes:
+        if reason := response_fields.INCOMPLETE_REASONS.get(stop or self._stop):
             return self._finish("incomplete", {"incomplete_details": {"reason": reason}})
         return self._finish("completed", {"completed_at": None if at is None else int(at)})
 
@@ -206,7 +181,7 @@ class StreamEncoder(RelayingEncoder):
         out.append(framed(delta, data))
         self._sequence += 1
 
-    def _note_usage(self, delta: UsageDelta) -> None:
+    def _note_usage(self, delta: messages.UsageDelta) -> None:
         self._usage = delta.usage
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -405,10 +380,10 @@ class StreamEncoder(RelayingEncoder):
         """Closes the open items with the response's status."""
         self._close_open(status, out)
         self._ended = True
-        usage = None if self._usage is None else usage_body(self._usage, self._source)
+        usage = None if self._usage is None else response_fields.usage_body(self._usage, self._source)
         self._response |= {"status": status, "output": self._items, "usage": usage}
 
-    def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
+    def _fail(self, error: messages.ErrorDelta, out: list[bytes]) -> None:
         """Sends an `error` event and `response.failed`: some clients look for the one, some for the other. Open items
         stay open on the wire: a client may run a call as soon as its done event arrives."""
         out.append(self.start())
@@ -417,8 +392,8 @@ class StreamEncoder(RelayingEncoder):
             self._items, self._relays = self._relayed.items, False
         self._end("incomplete", [])
         self._sequence = sequence
-        self._response |= {"status": "failed", "error": failed_response_error(error)}
-        self._send("error", error_event(error), out)
+        self._response |= {"status": "failed", "error": response_fields.failed_response_error(error)}
+        self._send("error", response_fields.error_event(error), out)
         self._send("response.failed", {"response": self._response}, out)
 
     def _send(self, name: str, fields: JsonObject, out: list[bytes]) -> None:
@@ -427,7 +402,7 @@ class StreamEncoder(RelayingEncoder):
         out.append(encode_event(_encode(body), event=name))
 
 
-def encode_body(completion: Completion, header: AnswerHeader) -> JsonObject:
+def encode_body(completion: messages.Completion, header: AnswerHeader) -> JsonObject:
     """The completion as a non-streaming body. A provider's body of this dialect is kept, mended as its events are."""
     encoder = StreamEncoder(header)
     if completion.dialect == "responses" and completion.body:
@@ -435,6 +410,6 @@ def encode_body(completion: Completion, header: AnswerHeader) -> JsonObject:
         ours = {**header.state, "id": header.id, "model": header.model}
         return {**encoder.response, **completion.body, "output": output, **ours}
     encoder.new_attempt(provider_of(completion.message))
-    encoder.encode([*message_deltas(completion.message), UsageDelta(completion.usage)])
+    encoder.encode([*message_deltas(completion.message), messages.UsageDelta(completion.usage)])
     encoder.close(completion.stop, at=header.ended)
     return encoder.response

@@ -1,4 +1,4 @@
-"""The ids of items: those of our making, and what becomes of them on the way to a provider.
+"""The ids of items that we made, and their removal from requests to providers.
 
 An item of our making names the run whose answer it is part of. No provider knows it, so the id never reaches one: a
 message and a call are sent without it, reasoning is not sent at all (K127).

@@ -1,7 +1,7 @@
 """`ModelRequest` to the body of a Responses API request.
 
-Owns the request body alone. The API has no `stop` and no `seed`: they are left out, and answers are cut by their
-readers. Reasoning and native items of other dialects are dropped.
+Owns the request body alone. The API has no `stop` and no `seed`: they are left out, and the provider's HTTP
+client cuts answers at stop strings. Reasoning and native items of other dialects are dropped.
 """
 
 from __future__ import annotations
@@ -10,22 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tailrace.messages import (
-    File,
-    Image,
-    JsonObject,
-    Message,
-    ModelRequest,
-    NamedTool,
-    Native,
-    Part,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-)
+from tailrace import messages
+from tailrace.messages import File, Image, JsonObject, ModelRequest, NamedTool, Part, Reasoning, Text, ToolResult
 from tailrace.wire.openai_request import file_fields, named_schema, sendable
 from tailrace.wire.responses.client_tools import calls_as_offered
 from tailrace.wire.translation.web_search import NAME, is_chosen, responses_tool
@@ -100,7 +86,7 @@ def _tools(request: ModelRequest) -> JsonObject:
     return fields | {"tool_choice": named}
 
 
-def _tool(spec: ToolSpec) -> JsonObject:
+def _tool(spec: messages.ToolSpec) -> JsonObject:
     return {
         "type": "function",
         "name": spec.name,
@@ -130,7 +116,7 @@ def _is_only_named(item: JsonObject) -> bool:
     return item.get("type") == "reasoning" and not item.get("encrypted_content") and not item.get("content")
 
 
-def _items_of(message: Message) -> Iterator[JsonObject]:
+def _items_of(message: messages.Message) -> Iterator[JsonObject]:
     """What the message says, and the parts that are items of their own, in their place."""
     role = "user" if message.role == "tool" else message.role
     content: list[JsonObject] = []
@@ -158,7 +144,7 @@ def _content(part: Part, role: str) -> JsonObject | None:
     match part:
         case Text(text):
             return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
-        case Refusal(text) if role == "assistant":
+        case messages.Refusal(text) if role == "assistant":
             return {"type": "refusal", "refusal": text}
         case Image() if role != "assistant":
             url = part.url or f"data:{part.media_type or 'image/png'};base64,{part.data}"
@@ -173,9 +159,9 @@ def _item(part: Part, role: str) -> JsonObject | None:
     match part:
         case ToolResult(call_id, content):
             return {"type": "function_call_output", "call_id": call_id, "output": _output(part, content)}
-        case Native("responses", item):  # of a text with citations the text is enough
+        case messages.Native("responses", item):  # of a text with citations the text is enough
             return None if item.get("type") == "output_text" else item
-        case ToolCall(call_id, name, arguments) if role == "assistant":
+        case messages.ToolCall(call_id, name, arguments) if role == "assistant":
             return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         case Reasoning(dialect="responses", native=native) if role == "assistant":
             return native

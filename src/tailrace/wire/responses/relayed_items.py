@@ -1,6 +1,6 @@
-"""What a client has been sent of a provider's own events: enough to number them, and to go on where they break off.
+"""The items that a client has received in relayed events, so that an answer can go on where its provider broke off.
 
-Owns the view of one relayed answer. The events themselves are sent as they came; the encoder decides what follows them.
+Owns the items of one relayed answer. The events are sent as they came; the encoder decides what follows them.
 """
 
 from __future__ import annotations

@@ -5,22 +5,16 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.messages import ErrorDelta, JsonObject, Usage
+from tailrace.messages import ErrorDelta, JsonObject, Stop, Usage
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.error_bodies import TOO_LONG, openai_error_body
 from tailrace.wire.failure import failure, failure_in
 
-# The finish reasons of an incomplete answer in every dialect, and the reason that this one gives.
-INCOMPLETE_REASONS = {
+# Why an incomplete answer is so, by how it ended.
+INCOMPLETE_REASONS: dict[Stop, str] = {
     "length": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "model_context_window_exceeded": "max_output_tokens",
-    "incomplete": "max_output_tokens",
     "pause": "max_output_tokens",
-    "pause_turn": "max_output_tokens",
     "filter": "content_filter",
-    "content_filter": "content_filter",
-    "refusal": "content_filter",
 }
 
 # What a request means that leaves the field out. A response has every one of them.
@@ -84,25 +78,13 @@ def usage_body(usage: Usage, source: WireDialect) -> JsonObject:
 # Codes of a failed response (the API's `ResponseError`) that blame the request: it will fail again as it is.
 _BLAME_THE_REQUEST = frozenset(
     {
-        "bio_policy",
-        "data_residency_mismatch",
-        "empty_image_file",
-        "failed_to_download_image",
-        "image_content_policy_violation",
-        "image_file_not_found",
-        "image_file_too_large",
-        "image_parse_error",
-        "image_too_large",
-        "image_too_small",
-        "invalid_base64_image",
-        "invalid_image",
-        "invalid_image_format",
-        "invalid_image_mode",
-        "invalid_image_url",
-        "misalignment_policy_violation",
-        "unsupported_image_media_type",
+        *("empty_image_file", "failed_to_download_image", "image_content_policy_violation", "image_file_not_found"),
+        *("image_file_too_large", "image_parse_error", "image_too_large", "image_too_small", "invalid_base64_image"),
+        *("invalid_image", "invalid_image_format", "invalid_image_mode", "invalid_image_url"),
+        *("unsupported_image_media_type", "bio_policy", "data_residency_mismatch", "misalignment_policy_violation"),
     }
 )
+_OTHER_CODES = frozenset({"server_error", "rate_limit_exceeded", "invalid_prompt", "vector_store_timeout", TOO_LONG})
 
 
 def error_of(event: JsonObject) -> ErrorDelta:
@@ -134,13 +116,7 @@ def error_event(error: ErrorDelta) -> JsonObject:
 
 
 def failed_response_error(error: ErrorDelta) -> JsonObject:
-    """The `error` of a failed response. Its codes are a closed list, and one that OpenAI sends besides."""
-    known = _BLAME_THE_REQUEST | {
-        TOO_LONG,
-        "server_error",
-        "rate_limit_exceeded",
-        "invalid_prompt",
-        "vector_store_timeout",
-    }
-    code = error.code if error.code in known else "rate_limit_exceeded" if error.status == 429 else "server_error"
-    return {"code": code, "message": error.message}
+    """The `error` of a failed response. Its codes are a closed list, and `TOO_LONG`, which OpenAI sends besides."""
+    other = "rate_limit_exceeded" if error.status == 429 else "server_error"
+    is_known = error.code in _BLAME_THE_REQUEST or error.code in _OTHER_CODES
+    return {"code": error.code if is_known else other, "message": error.message}

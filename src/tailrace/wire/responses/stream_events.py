@@ -12,42 +12,15 @@ from typing import Any
 
 import msgspec
 
-from tailrace.messages import (
-    AnyDelta,
-    ErrorDelta,
-    EventDelta,
-    FinishDelta,
-    JsonObject,
-    NativeDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCallDelta,
-    UsageDelta,
-)
+from tailrace import messages
+from tailrace.messages import AnyDelta, ErrorDelta, EventDelta, JsonObject, NativeDelta, ReasoningDelta, ToolCallDelta
 from tailrace.wire.peer_json import encode_object, object_of, objects_of, text_of
-from tailrace.wire.responses.completion import (
-    PART_SEPARATOR,
-    argument_text,
-    finish_reason_of,
-    usage_of,
-    with_call_id,
-    with_call_ids,
-)
+from tailrace.wire.responses import completion, text_slots
+from tailrace.wire.responses.completion import PART_SEPARATOR, argument_text, finish_reason_of, usage_of, with_call_id
 from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem
 from tailrace.wire.responses.relayed_items import SNAPSHOTS
 from tailrace.wire.responses.response_fields import error_in, error_of
-from tailrace.wire.responses.text_slots import (
-    ANNOTATION_ADDED,
-    CALL_SLOTS,
-    DELTA_SLOTS,
-    DONE_SLOTS,
-    PART_ADDED,
-    PART_DONE,
-    PART_SLOTS,
-    Slot,
-    TextKind,
-)
+from tailrace.wire.responses.text_slots import CALL_SLOTS, DELTA_SLOTS, PART_ADDED, PART_DONE, PART_SLOTS, Slot
 from tailrace.wire.sse import is_event_name
 
 # The status that a terminal event stands for, where its response has none.
@@ -64,10 +37,10 @@ _WITH_ITEM = frozenset({_ITEM_ADDED, "response.output_item.done"})
 # An error is told in words of ours; the others say nothing of the answer.
 _NOT_KEPT = frozenset({"error", "ping", "keepalive", "message"})
 
-_DELTAS: dict[TextKind, type[AnyDelta]] = {
-    "text": TextDelta,
+_DELTAS: dict[text_slots.TextKind, type[AnyDelta]] = {
+    "text": messages.TextDelta,
     "reasoning": ReasoningDelta,
-    "refusal": RefusalDelta,
+    "refusal": messages.RefusalDelta,
 }
 
 
@@ -163,7 +136,7 @@ class GrowingAnswer:
             return None
         sent = {**event, "type": kind}
         if response is not None:
-            sent["response"] = {**response, "output": with_call_ids(objects_of(response.get("output")))}
+            sent["response"] = {**response, "output": completion.with_call_ids(objects_of(response.get("output")))}
         elif kind in _WITH_ITEM:
             item, index = object_of(event.get("item")), _index(event, "output_index")
             sent["item"] = with_call_id(item, len(self._output.items) if index == NO_INDEX else index)
@@ -182,7 +155,7 @@ class GrowingAnswer:
         self.growing.type = None
         if (slot := DELTA_SLOTS.get(kind)) is not None:
             self._grow(slot, event, out)
-        elif (slot := DONE_SLOTS.get(kind)) is not None:
+        elif (slot := text_slots.DONE_SLOTS.get(kind)) is not None:
             self._settle_text(slot, event, out)
         elif kind == _ITEM_ADDED:
             self._item_added(event, out)
@@ -190,7 +163,7 @@ class GrowingAnswer:
             self._item_done(event, out)
         elif kind in PART_ADDED or kind in PART_DONE:
             self._part(kind, event, out)
-        elif kind in ANNOTATION_ADDED:
+        elif kind in text_slots.ANNOTATION_ADDED:
             self._annotated(event, out)
         elif kind in TERMINAL:
             self._end(TERMINAL[kind], object_of(event.get("response")), out)
@@ -292,10 +265,10 @@ class GrowingAnswer:
         self.ended = self.settled = True
         self._catch_up(objects_of(response.get("output")), out)
         if isinstance(response.get("usage"), dict):
-            out.append(UsageDelta(usage_of(response["usage"])))
+            out.append(messages.UsageDelta(usage_of(response["usage"])))
         if status in ("completed", "incomplete"):
             self.complete = True
-            out.append(FinishDelta(finish_reason_of(self._response, status)))
+            out.append(messages.FinishDelta(finish_reason_of(self._response, status)))
         else:
             out.append(error_in(response, status))
 

@@ -1,6 +1,6 @@
-"""The half of a decoder that is alike in the dialects whose events have templates: from bytes to blocks and runs.
+"""The part of a decoder that dialects with templates share: from bytes to blocks and runs.
 
-Owns the way of each block: through the template of the one before it, or to the dialect, which decodes it in full.
+Owns the order: the template of the block before is tried first, then the dialect decodes the block in full.
 Never awaits, never raises on what a peer sends.
 """
 

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.messages import (
-    AnyDelta,
-    JsonObject,
-    Message,
-    Native,
-    NativeDelta,
-    Reasoning,
-    ReasoningDelta,
-    Refusal,
-    RefusalDelta,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolCallDelta,
-)
+from tailrace import messages
+from tailrace.messages import JsonObject, Native, NativeDelta, Reasoning, ReasoningDelta, RefusalDelta, ToolCallDelta
 from tailrace.wire.reasoning_seal import USUAL_FIELD, field_delta, field_of, is_signed_item
 from tailrace.wire.translation.citations import cited_block, of_annotations
 
 
-def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> Iterator[AnyDelta]:
+def message_deltas(message: messages.Message, *, choice: int = 0, texts: bool = True) -> Iterator[messages.AnyDelta]:
     """The message of an assistant, part by part. Without `texts`: the parts that are neither text nor reasoning."""
     calls, named = 0, USUAL_FIELD
     for part in message.parts:
         match part:
-            case Text(text) if texts and text:
-                yield TextDelta(text, choice)
+            case messages.Text(text) if texts and text:
+                yield messages.TextDelta(text, choice)
             case Reasoning(text) if texts and text:
                 if not is_signed_item(part) and (field := field_of(part)) != named:
                     named = field
@@ -38,9 +25,9 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
                 yield from _signatures(part, choice)
             case Reasoning() if texts:
                 yield from _signatures(part, choice)
-            case Refusal(text):
+            case messages.Refusal(text):
                 yield RefusalDelta(text, choice)
-            case ToolCall(id_, name, arguments):
+            case messages.ToolCall(id_, name, arguments):
                 yield ToolCallDelta(calls, id_, name, arguments, choice)
                 calls += 1
             case Native():

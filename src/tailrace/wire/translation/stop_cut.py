@@ -1,4 +1,4 @@
-"""A response that ends at a stop string. The API has no such parameter: its answers are cut here."""
+"""Cuts a response at a stop string: the Responses API has no such parameter."""
 
 from __future__ import annotations
 

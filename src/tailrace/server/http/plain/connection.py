@@ -26,7 +26,6 @@ from tailrace.app.telemetry.logging_setup import PEERS
 from tailrace.server.http.plain.file_limit import FileLimit
 from tailrace.server.http.plain.head import MAX_BODY_BYTES, MAX_HEAD_BYTES, PlainHead, parse_plain_head
 from tailrace.server.http.response_head import NO_HEADERS, StreamSent
-from tailrace.server.http.timer_wheel import NOT_TIMED, TimerWheel
 from tailrace.system.private_apis import fill_request, request_count, set_writer
 
 REST_S: Final = 0.1  # for a body that has begun to arrive: many clients send head and body by two writes
@@ -81,14 +80,12 @@ class PlainConnections:
         self.new_request = partial(cast("Callable[..., web.Request]", web.Request), client_max_size=max_body_bytes)
         self.context = copy_context()  # of every request, whatever the one before it has set
         self.open: set[PlainConnection] = set()
-        self.wheel = TimerWheel(self.loop, tick_s=min(1.0, headers_s / 8, idle_s / 8))
 
     def connect(self) -> PlainConnection:
         return PlainConnection(self)
 
     async def close(self, timeout_s: float = 1.0) -> None:
         """Waits for answers that are being written, then closes every connection."""
-        self.wheel.close()
         if tasks := [task for connection in self.open if (task := connection.task) is not None]:
             await asyncio.wait(tasks, timeout=timeout_s)
         for connection in tuple(self.open):
@@ -105,18 +102,18 @@ class PlainConnection(BaseProtocol):
         "_needed",
         "_rest_timer",
         "_shared",
+        "_timer",
         "_used",
         "output_size",
         "task",
-        "tick",
     )
 
-    ssl_context = peername = sockname = None  # nobody asks for them: neither by TLS nor by address is a client known
+    ssl_context = peername = sockname = None  # a client is known neither by TLS nor by its address
 
     def __init__(self, shared: PlainConnections) -> None:
         super().__init__(shared.loop)
         self._shared = shared
-        self.tick = NOT_TIMED
+        self._timer: asyncio.TimerHandle | None = None  # ends a connection that is silent for too long
         self.task: asyncio.Task[None] | None = None  # answers a request
         self.output_size = 0  # of an answer that has begun
         self._idle_since = shared.loop.time()
@@ -133,7 +130,7 @@ class PlainConnection(BaseProtocol):
             return
         self.transport = stream
         self._shared.open.add(self)
-        self._shared.wheel.add(self, self._idle_since + self._shared.first_s)
+        self._timer = self._shared.loop.call_at(self._idle_since + self._shared.first_s, self._on_timer)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
@@ -153,18 +150,16 @@ class PlainConnection(BaseProtocol):
             self._full = True
             self.transport.pause_reading()
 
-    def on_deadline(self, now: float) -> float | None:
+    def _on_timer(self) -> None:
         """Ends a connection whose first request's head does not come (J126), and one that has been idle for long."""
-        if self.transport is None:
-            return None
-        if not self._used:
-            self.transport.abort()
-            return None
+        now = self._shared.loop.time()
         due = (now if self.task is not None else self._idle_since) + self._shared.idle_s
-        if due <= now:
+        if self.transport is not None and not self._used:
+            self.transport.abort()
+        elif due <= now:
             self.close()
-            return None
-        return due
+        else:
+            self._timer = self._shared.loop.call_at(due, self._on_timer)
 
     def close(self) -> None:
         if self.task is not None:
@@ -175,10 +170,10 @@ class PlainConnection(BaseProtocol):
     def _leave(self) -> None:
         """The shared part forgets this connection."""
         self._shared.open.discard(self)
-        self._shared.wheel.discard(self)
-        if self._rest_timer is not None:
-            self._rest_timer.cancel()
-            self._rest_timer = None
+        for timer in (self._timer, self._rest_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._rest_timer = None
 
     async def drain(self) -> None:
         """For a stream, to which the connection is its own writer: returns when the client has taken enough."""

@@ -1,5 +1,5 @@
-"""Connections for which hardly a file is left: they are told 503 and closed. A question for `/healthz` is answered all
-the same: whoever asks it ends a process that does not, and this one is only busy.
+"""Connections for which hardly a file is left: they get 503 and are closed. `/healthz` is answered all the same: a
+supervisor ends a process that does not answer it, and this one is only busy.
 
 The system gives a new connection the lowest number that is free: so the number says how many files are open at least.
 No count is kept of those that are served, and a connection costs one comparison. Refusals take files too: where half of

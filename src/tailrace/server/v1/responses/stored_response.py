@@ -30,9 +30,9 @@ from tailrace.server.http.auth import Identity
 from tailrace.server.v1.client_call import answer_id, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
 from tailrace.wire.dialects import DIALECTS, RESPONSES
+from tailrace.wire.relay import AnswerHeader
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of
 from tailrace.wire.responses.relayed_items import SNAPSHOTS
-from tailrace.wire.served_dialect import AnswerHeader
 
 SEARCHED_RUNS: Final = 50  # of the caller's: an item of a provider's is looked for in the newest of them
 SEARCHED_PAGES: Final = 10  # of as many runs, in which the caller's are looked for among those of other keys

@@ -59,7 +59,7 @@ export class Activity {
     this.set("Thinking");
   }
 
-  /** Nothing is done until somebody decides. */
+  /** Nothing is done until a person decides. */
   rest() {
     this.doing = "";
     this.since = Infinity;

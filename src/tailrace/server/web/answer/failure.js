@@ -12,7 +12,7 @@ const QUIET = {
   parked: "Set aside after its process died several times. It goes on once an operator releases it",
 };
 
-export const INTERRUPTED = "interrupted"; // what a run says that somebody has stopped: "Stopped" says as much
+export const INTERRUPTED = "interrupted"; // the message of a run that a person has stopped: "Stopped" says as much
 
 export class RunEnding {
   constructor() {
@@ -80,7 +80,7 @@ export class RunEnding {
   }
 }
 
-/** The attempts at the call that failed, read from the log when somebody wants to see them. */
+/** The attempts at the call that failed, read from the log when a person opens them. */
 function attemptList(id) {
   const list = make("ol");
   const details = element("details", [element("summary", ["Details"]), list]);

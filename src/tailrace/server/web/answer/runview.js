@@ -105,7 +105,7 @@ export class RunView {
     else this.node.append(line);
   }
 
-  /** What a fork has from the conversation that it came from, folded away. Where nobody else speaks in it the model is
+  /** What a fork has from the conversation that it came from, folded away. Where one person alone speaks in it the model is
    * told no names: what looks like one was typed, and stays as it is. */
   inherit(messages) {
     const earlier = make("details", "earlier");

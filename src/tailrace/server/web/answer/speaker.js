@@ -8,8 +8,8 @@ export const typedQuestion = ({ question, speaker }) => (speaker ? question.slic
 // each line that is theirs.
 const MARKED = /^\[from ([^[\]\n"]+?)(?: "([^[\]\n"]*)")?\]((?:\n[|>[][^\n]*)*)$/;
 
-/** A message of a shared conversation that the model has read, for people: `Ben: for me too`. Nobody gains by typing the
- * marks while alone there: whoever does could type `Ben: ` as well. */
+/** A message of a shared conversation that the model has read, for people: `Ben: for me too`. A person who
+ * types the marks while alone there gains nothing: `Ben: ` can be typed as well. */
 export function spokenText(text) {
   const [, id, name, lines] = MARKED.exec(text) ?? [];
   return id ? `${name || id}: ${lines.slice(1).replace(/^\| ?/gm, "")}`.trimEnd() : text;

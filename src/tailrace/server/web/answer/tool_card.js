@@ -1,5 +1,5 @@
 // A tool call as a card: one line that says what was called and what became of it, and behind it the arguments, the
-// output and what the call changed. What is behind it is made when somebody opens it.
+// output and what the call changed. What is behind it is made when it is opened.
 
 import { CodeBlock } from "./code/code_block.js";
 import { changeOf } from "./code/diff.js";

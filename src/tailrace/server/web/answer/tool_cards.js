@@ -3,7 +3,7 @@
 import { ToolCard } from "./tool_card.js";
 
 export class ToolCards {
-  /** The cards go to the end of `body`. `load(query)`: the run's state; null where there is nobody to ask. */
+  /** The cards go to the end of `body`. `load(query)`: the run's state; null where there is no server to ask. */
   constructor(body, load) {
     this.body = body;
     this.load = load;

@@ -1,4 +1,4 @@
-// Notifications of the browser, for whoever has asked for them and does not see the page now.
+// Notifications of the browser, for people who have asked for them and do not see the page now.
 
 const WANTED = "tailrace.notify";
 

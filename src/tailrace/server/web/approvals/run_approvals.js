@@ -8,7 +8,7 @@ import { outcome } from "./words.js";
 export class RunApprovals {
   constructor(runId) {
     this.runId = runId;
-    this.lines = new Map(); // approval id → {asked, node, said, isOpen, card: while somebody may answer here}
+    this.lines = new Map(); // approval id → {asked, node, said, isOpen, card: while it can be answered here}
   }
 
   /** The line of a question, for the conversation. `answered`: it was, before this page knew of it. */
@@ -31,7 +31,7 @@ export class RunApprovals {
     return node;
   }
 
-  /** Whether somebody has to decide before the run goes on. */
+  /** Whether a person has to decide before the run goes on. */
   get waits() {
     return [...this.lines.values()].some(({ isOpen }) => isOpen);
   }

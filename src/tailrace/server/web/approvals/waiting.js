@@ -54,7 +54,7 @@ function isTyping() {
   return at.matches("input, textarea, select") || place().contains(at);
 }
 
-/** For whoever does not see the screen. */
+/** For screen readers. */
 function announce(words) {
   if (!live) {
     live = make("p", "unseen");

@@ -1,4 +1,4 @@
-// What approvals say. A question that nobody answered is never told as if somebody had said no.
+// What approvals say. A question without an answer is never shown as a refusal by a person.
 
 const APPROVED = { once: "Approved once", session: "Approved for this session", always: "Approved always" };
 

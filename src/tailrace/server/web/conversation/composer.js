@@ -32,7 +32,7 @@ export class Composer {
     this.box.value = early || (sessionStorage.getItem(DRAFT + session) ?? "");
     if (!isFirst) this.attachments.clear();
     this.written();
-    if (/\S\s*\n$/.test(early)) this.submit(new Event("submit")); // Enter, when nobody listened yet
+    if (/\S\s*\n$/.test(early)) this.submit(new Event("submit")); // Enter, before this script listened
   }
 
   /** A new conversation has got its name. */

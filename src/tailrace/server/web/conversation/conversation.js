@@ -1,4 +1,4 @@
-// One conversation, live: its runs so far, and whatever happens in its session from now on, whoever asks. A
+// One conversation, live: its runs so far, and what happens in its session from now on, through any client. A
 // connection that breaks is taken up again after the last event that was seen.
 
 import { offerActions } from "../answer/actions.js";
@@ -12,7 +12,7 @@ import { fileChips, filesOf, titleOf } from "./question_files.js";
 
 const SHOWN_RUNS = 30;
 const LINKED_RUNS = 50; // forks are looked for among the latest
-const REST_MS = 60_000; // a tab that nobody looks at, and in which nothing runs, is not told for longer
+const REST_MS = 60_000; // a hidden tab, in which nothing runs, follows its session for so long
 const NOT_TAKEN_MS = 3000;
 const NOT_TAKEN = "Still sending: the server is slow, or other windows of this browser have taken all connections to it,";
 const RUNNING = new Set(["running", "pending"]);
@@ -68,7 +68,7 @@ export class Conversation {
     return `/sessions/${encodeURIComponent(this.session)}${rest}`;
   }
 
-  /** Whether somebody has deleted it since it was opened. A message that is on its way begins it anew. */
+  /** Whether it was deleted since it was opened. A message that is on its way begins it anew. */
   async isGone() {
     if (!this.runs.size || this.current || this.asking) return false;
     const before = this.posting;
@@ -131,7 +131,7 @@ export class Conversation {
     streaming.abort();
   }
 
-  /** Whether somebody looks. A tab in the background goes on while something runs, and then for a while. */
+  /** The tab was shown or hidden. A tab in the background goes on while something runs, and then for a while. */
   looked(visible) {
     clearTimeout(this.rest);
     if (!visible) {

@@ -1,5 +1,5 @@
 // The choice of a model: what was chosen last, and what the server lists. The providers are asked for their lists only
-// once somebody looks for a model.
+// once a person looks for a model.
 
 import { read } from "../net/api.js";
 

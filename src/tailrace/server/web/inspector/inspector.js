@@ -20,7 +20,7 @@ export async function openInspector(address = new URLSearchParams(location.searc
   const root = make("main");
   root.id = "inspector";
   document.body.dataset.view = "inspector";
-  document.getElementById("waiting")?.remove(); // a replay asks nobody
+  document.getElementById("waiting")?.remove(); // a replay asks for no approval
   document.body.append(root);
   await new Inspector(root, ids, { thinking: address.get("thinking") === "true" }).open();
 }

@@ -3,7 +3,7 @@
 export const UNREACHED = "The server cannot be reached.";
 const READ_MS = 3000; // what was said can be read for so long
 
-const lost = []; // whoever waits for an answer of the server
+const lost = []; // callbacks that wait for an answer of the server
 
 /** The server has answered a request. */
 export function tellReached() {

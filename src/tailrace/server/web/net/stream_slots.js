@@ -1,5 +1,5 @@
 // Which windows may hold a stream of the server now. Decides only: it is told what happens and the time, and says who
-// gets a slot and who is asked for it back. Nobody who has a slot loses it while there is room for all. Windows in
+// gets a slot and who is asked for it back. No window loses its slot while there is room for all. Windows in
 // which something runs go before idle ones, of which one still gets a slot for a moment now and then: something may have
 // begun elsewhere.
 

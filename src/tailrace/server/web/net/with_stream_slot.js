@@ -55,7 +55,7 @@ const tell = (what, id, { pool, runs }) => port?.postMessage({ what, id, pool, h
 
 const each = (act) => [...held].forEach(([id, stream]) => act(stream, id));
 
-/** A page that is left may be kept, whole, for Back. Its streams would keep their connections, which nobody could use. */
+/** A page that is left may be kept, whole, for Back. Its streams would keep connections that no page uses. */
 function leave() {
   away ??= new Promise((resolve) => {
     comeBack = resolve;
@@ -71,7 +71,7 @@ function enter() {
   away = null;
 }
 
-/** To whoever gives the slots; nobody, where there are no shared workers. */
+/** Connects to the shared worker that gives the slots; a no-op where there are no shared workers. */
 function connect() {
   if (listening) return;
   listening = true;
@@ -80,7 +80,7 @@ function connect() {
   const worker = globalThis.SharedWorker ? startWorker() : null;
   if (!worker) return;
   worker.addEventListener("error", () => {
-    port = null; // it cannot be loaded: nobody has to wait
+    port = null; // it cannot be loaded: no stream has to wait
     each((stream) => stream.granted());
   });
   port = worker.port;

@@ -48,7 +48,7 @@ export class SessionRow {
   }
 }
 
-/** A change that is none would wake whoever watches the document. */
+/** Sets only what differs: any assignment wakes the observers of the document. */
 function set(node, property, value) {
   if (node[property] !== value) node[property] = value;
 }

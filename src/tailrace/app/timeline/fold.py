@@ -1,0 +1,228 @@
+"""A run's timeline, folded from its log. Pure; linear in the length of the log.
+
+Shows what viewers of the run may see: thoughts only where they are asked for, and nothing of the provider's own events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from tailrace import events
+from tailrace.app.timeline.attempts import Attempts
+from tailrace.app.timeline.board import Board
+from tailrace.app.timeline.items import (
+    AttemptOutcome,
+    CompressionItem,
+    DeliveryItem,
+    FinishItem,
+    ForkItem,
+    NoticeItem,
+    QuestionItem,
+    SignalItem,
+    StallItem,
+    StateItem,
+    Timeline,
+)
+from tailrace.app.timeline.question import media_words, question_of, speaker_of
+from tailrace.app.timeline.steps import Steps
+from tailrace.app.timeline.tool_calls import ToolCalls
+from tailrace.events import Entry
+from tailrace.events.speakers import spoken_text
+from tailrace.flows.definition.public_ids import public_id
+from tailrace.messages import Dialect, File, Image, JsonObject, Message
+from tailrace.ports import Run
+from tailrace.runs.view import RunView, changes
+
+_ENDINGS: dict[str, AttemptOutcome] = {"cut": "failed", "stopped": "stopped"}  # by how the answer ended
+_OPEN_ENDINGS: dict[events.RunStatus, AttemptOutcome] = {  # of an attempt that is open when the run ends
+    "completed": "answered",
+    "incomplete": "failed",
+    "failed": "failed",
+    "stopped": "stopped",
+}
+
+
+def timeline_of(
+    run: Run,
+    entries: Sequence[Entry],
+    times: Sequence[tuple[int, float]] = (),
+    *,
+    reasoning: bool = False,
+    dialects: Mapping[str, Dialect] | None = None,
+) -> Timeline:
+    """The timeline of these entries, which may begin with the `Snapshot` of a compacted log: `read_timeline` reads what
+    belongs together. `times` as `Journal.times` gives them. `reasoning`: with what the model thought. `dialects` by the
+    providers' names: what tokens cost depends on how they are counted."""
+    fold = _TimelineFold(run, times, reasoning=reasoning, dialects=dialects or {})
+    for entry in entries:
+        fold.apply(entry)
+    return fold.timeline()
+
+
+class _TimelineFold:
+    def __init__(
+        self, run: Run, times: Sequence[tuple[int, float]], *, reasoning: bool, dialects: Mapping[str, Dialect]
+    ) -> None:
+        self._run = run
+        self._view = RunView()
+        self._board = Board(run.created_at, times)
+        self._attempts = Attempts(self._board, claims=run.claims, reasoning=reasoning, dialects=dialects)
+        self._tools = ToolCalls(self._board)
+        self._steps = Steps(self._board, self._attempts)
+        self._fork: ForkItem | None = None
+        self._question = ""
+        self._compressing: float | None = None  # since when
+        self._compacted = False
+        self._output: list[str] = []
+        self._finished: events.RunFinished | None = None
+
+    def apply(self, entry: Entry) -> None:
+        if isinstance(entry.event, events.Snapshot):  # it stands before the facts that it has been made of
+            self._restore(entry.event)
+            return
+        self._board.read(entry.seq)
+        made = self._view.apply(entry)
+        if (finished := self._view.finished) is not None:
+            self._advance_to(finished.at)
+        for change in made:
+            self._apply(change)
+
+    def _apply(self, change: changes.Change) -> None:  # noqa: C901 - one case per change
+        match change:
+            case changes.TextGrew():
+                self._grow(change)
+            case changes.ThoughtGrew(text=text, attempt=attempt):
+                if text:
+                    self._attempts.add(text, attempt, thinking=True)
+            case changes.TextWithdrawn():
+                self._tools.break_off(change.calls)
+                if change.discarded:
+                    self._attempts.discard(change)
+            case changes.CallWritten():
+                if change.call is None:
+                    self._attempts.token()
+                self._tools.write(change)
+            case changes.CallRuns():
+                self._attempts.close_span()
+                self._tools.start(change)
+            case changes.CallEnded():
+                self._tools.end(change)
+            case changes.Asked(question=question):
+                self._tools.ask(question)
+            case changes.Answered(answer=answer):
+                self._tools.answer(answer)
+            case changes.Noticed():
+                self._notice(change)
+            case changes.Ended(finished=finished):
+                self._finish(finished)
+            case _:
+                assert_never(change)
+
+    def _grow(self, change: changes.TextGrew) -> None:
+        text, attempt = change.text, change.attempt
+        if text and change.ends:
+            self._attempts.add_whole(text, attempt, commentary=change.commentary)
+        elif text:
+            self._attempts.add(text, attempt, block_id=change.block_id)
+        else:
+            self._attempts.close_span()
+
+    def _notice(self, change: changes.Noticed) -> None:  # noqa: C901 - one case per notice
+        board = self._board
+        match change:
+            case changes.UserNotice(kind=kind, text=text, extra=extra):
+                self._user_notice(kind, text, extra)
+            case changes.ToolRunsLong(tool_name=name, duration_s=duration):
+                self._user_notice("long_tool", f"{name} is still running after {duration:.0f} s", {})
+            case changes.AttemptBegan(asked=asked, attempt=attempt):
+                self._attempts.start(asked, attempt)
+            case changes.Spent():
+                self._attempts.spend(change)
+            case changes.MessageJoined(message=message, stop=stop):
+                self._message(message, stop)
+            case changes.HistoryReplaced(messages=messages):
+                start = self._compressing if self._compressing is not None else board.now
+                board.add_now(CompressionItem, start=start, messages=len(messages))
+                self._compressing = None
+            case changes.ForkBegan(run_id=run_id, after=after):
+                seq = board.seq
+                self._fork = ForkItem(seq=seq, end_seq=seq, start=board.now, end=board.now, run_id=run_id, after=after)
+                board.add(self._fork)
+            case changes.InstanceMoved(state=state):
+                board.add_now(StateItem, state=state)
+                if state == "paused":
+                    self._steps.pause()
+            case changes.StepMoved():
+                self._steps.move(change)
+            case changes.SignalTaken(name=name, payload=payload, by=by):
+                board.add_now(SignalItem, name=name, payload=payload, by=by)
+            case changes.Delivery(key=key, state=delivered, message_id=message_id):
+                board.add_now(DeliveryItem, key=key, state=delivered, message_id=message_id)
+            case _:
+                pass  # the run itself has its beginning; the texts say the same as the provider's own events
+
+    def _message(self, message: Message, stop: str) -> None:
+        if message.role == "user":
+            at = 0.0 if not self._board.items else self._board.now  # the question stands when the run begins
+            self._question = spoken_text(message.text, speaker_of(self._run))
+            files = tuple(media_words(part) for part in message.parts if isinstance(part, Image | File))
+            self._board.add_now(QuestionItem, start=at, end=at, text=self._question, files=files)
+        elif message.role == "assistant":
+            self._attempts.end(_ENDINGS.get(stop, "called_tools" if message.tool_calls else "answered"))
+
+    def _user_notice(self, kind: str, text: str, extra: JsonObject) -> None:
+        board, silent_s = self._board, extra.get("silent_s")
+        if kind == "stalled" and isinstance(silent_s, int | float):
+            start = max(0.0, round(board.now - silent_s, 3)) if board.now is not None else None
+            provider = str(extra.get("provider", ""))
+            board.add_now(StallItem, start=start, silent_s=float(silent_s), gave_up=True, provider=provider, text=text)
+            return
+        if kind == "compressing":
+            self._compressing = board.now
+        board.add_now(NoticeItem, about=kind, text=text, extra=extra)
+
+    # ── the whole run ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _restore(self, state: events.Snapshot) -> None:
+        """The pieces are gone: texts come from the messages that the facts have."""
+        self._compacted = self._attempts.compacted = True
+        self._tools.restore(state.tools)
+
+    def _advance_to(self, at: float) -> None:
+        """The end of a run has an exact time: the commit may have the time of what preceded it."""
+        if (ended := self._board.since_start(at)) is not None:
+            self._board.now = max(self._board.now or 0.0, ended)
+
+    def _finish(self, finished: events.RunFinished) -> None:
+        self._finished = finished
+        self._attempts.end_all(_OPEN_ENDINGS[finished.status], finished.error)
+        self._tools.end_all(completed=finished.status == "completed")
+        self._steps.end_all()
+        self._board.add_now(FinishItem, status=finished.status, error=finished.error)
+
+    def timeline(self) -> Timeline:
+        self._attempts.finish()
+        self._tools.unfinished_arguments(self._view.written.calls)
+        run, finished, board = self._run, self._finished or self._run.finished, self._board
+        ended = board.since_start(finished.at) if finished is not None else None
+        return Timeline(
+            id=public_id(run),
+            kind=run.new.kind,
+            question=question_of(run) or self._question,
+            status=finished.status if finished is not None else run.state,
+            items=tuple(board.items),
+            model=run.new.model or self._attempts.model,
+            session=run.new.session,
+            started_at=run.created_at,
+            duration_s=max(filter(None, (ended, board.now)), default=ended),  # its last commit may be the later one
+            first_token_s=self._attempts.first_token,
+            usage=finished.usage if finished is not None else self._attempts.usage,
+            cost_usd=self._attempts.cost,
+            output=finished.output if finished is not None else "",
+            last_seq=max(board.seq, run.last_seq if finished is not None else 0),
+            compacted=self._compacted,
+            error=finished.error if finished is not None else run.parked,
+            forked_from=self._fork,
+            times=board.times,
+        )
