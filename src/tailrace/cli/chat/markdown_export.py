@@ -17,6 +17,9 @@ from tailrace.ports import Journal, Run
 _PASTED: Final = re.compile(r"\[(\d{1,8}) (lines|characters) pasted(?:, \d+)?\]")
 
 
+_ATTACHED: Final = re.compile(r"\n\n<(?:file|directory|command_output) ")
+
+
 async def markdown_of(journal: Journal, runs: Sequence[Run]) -> str:
     """The turns in this order, each under its question."""
     facts = await journal.facts_of_runs([run.id for run in runs])
@@ -38,10 +41,10 @@ def section(question: str, *texts: str) -> str:
 
 
 def _pasted_text(run: Run) -> Iterator[str]:
-    """All that was sent, where the question that is shown has marks in place of pastes."""
+    """What was sent, without attachments, where the question that is shown has marks in place of pastes."""
     shown = question_of(run).removeprefix(named_text(speaker_of(run), ""))
     if _PASTED.search(shown):
-        yield msgspec.convert(run.new.input.get("message"), Message).text
+        yield _ATTACHED.split(msgspec.convert(run.new.input.get("message"), Message).text)[0]
 
 
 def _said(run: Run, entries: Sequence[Entry]) -> Iterator[str]:

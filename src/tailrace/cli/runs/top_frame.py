@@ -12,7 +12,7 @@ from rich.text import Text
 from tailrace.cli.runs.live_runs import LiveRun, Look
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style, padded
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.cli.screen.words import STYLES, duration, tokens
+from tailrace.cli.words import STYLES, duration, tokens
 
 KEYS = "↑↓ choose  Enter tail  s stop  a approve  q quit"
 TABLE: Final = FittedTable(
