@@ -152,7 +152,7 @@ def instances(directory: Path) -> Table:
     return table
 
 
-# ── deltas that nobody watches ───────────────────────────────────────────────────────────────────────────────
+# ── deltas without a viewer ────────────────────────────────────────────────────────────────────────────────
 
 TOKENS = 500
 TALKS = 40
@@ -230,8 +230,8 @@ def deltas(directory: Path) -> Table:
     )
     ways = {
         "not streamed": (False, False),
-        "streamed, nobody watches": (True, False),
-        "streamed, somebody watches": (True, True),
+        "streamed, no viewer": (True, False),
+        "streamed, one viewer": (True, True),
     }
     spent: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(TALK_ROUNDS):

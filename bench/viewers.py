@@ -3,7 +3,7 @@
     python -m bench viewers
 
 The first table is what one further viewer costs per token, at the pace of a common model and of a quick one: CPU time
-of the server over a window in which nobody comes or goes, with many viewers and with one. The second is what a token
+of the server over a window without arrivals or departures, with many viewers and with one. The second is what a token
 costs in answers of 100 to 1,000,000 tokens, without what the request itself costs.
 """
 

@@ -10,7 +10,7 @@ struct buffer {
 };
 
 struct stream {
-    int fd; /* -1: the connection is gone, and whoever finds the stream in a queue frees it */
+    int fd; /* -1: the connection is gone, and the loop that takes the stream from a queue frees it */
     int responses, usage, waiting_for_room, queued, sliced;
     int tokens, sent;
     int64_t period_ns, due_ns;

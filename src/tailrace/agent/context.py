@@ -190,7 +190,7 @@ def has_images(messages: Sequence[Message]) -> bool:
 
 def without_earlier_media(messages: Sequence[Message], kinds: Kinds = MEDIA) -> tuple[Message, ...]:
     """The same with a note where an image or a file was, for a model that does not take them. Those of the newest
-    question stay: its user has to be told that they were not read. `kinds`: which of the two."""
+    question stay: an error then says that the model does not read them. `kinds`: which of the two."""
     newest = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
     return tuple(message if at == newest else without_media(message, kinds) for at, message in enumerate(messages))
 

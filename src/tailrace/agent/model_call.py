@@ -6,18 +6,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from tailrace.agent import context
 from tailrace.agent.answer_filter import AnswerFilter
-from tailrace.agent.context import (
-    IMAGES,
-    has_images,
-    repaired,
-    split_for_summary,
-    summary_request,
-    with_shorter_results,
-    with_summary,
-    without_earlier_media,
-    without_media,
-)
 from tailrace.agent.endings import ending_of, ending_of_cut, limit_warning, stall_notice
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
@@ -100,12 +90,12 @@ class ModelCall:
         files of earlier turns, it records nothing: the call is still due, and is made without them. Cancelled, it
         leaves what was shown in the log, and no message: the turn decides what becomes of it."""
         log, request = self._new_log(shown), self._request(shown)
-        log.text_only = self._caller.text_only if has_images(request.messages) else None
+        log.text_only = self._caller.text_only if context.has_images(request.messages) else None
         try:
             result = await log.complete(self._caller, request, self._settings.routes, budget_s=budget_s)
         except ProviderError as exc:
             sent = self._sent
-            if self._leave_out_media(exc, sent, without_earlier_media(sent)):
+            if self._leave_out_media(exc, sent, context.without_earlier_media(sent)):
                 return None
             return self._record_failure(exc, log)
         return self._record_answer(result, log)
@@ -173,12 +163,12 @@ class ModelCall:
         turn, self._sent = self._record.fold, self._record.fold.messages
         request = _request_of(turn, self._settings, shown)
         if self._leaves_out_media:
-            self._sent = without_earlier_media(turn.messages)
+            self._sent = context.without_earlier_media(turn.messages)
         elif self._takes_no_images():
-            self._sent = without_earlier_media(turn.messages, IMAGES)
+            self._sent = context.without_earlier_media(turn.messages, context.IMAGES)
         else:
             return request
-        return msgspec.structs.replace(request, messages=repaired(self._sent))
+        return msgspec.structs.replace(request, messages=context.repaired(self._sent))
 
     def _takes_no_images(self) -> bool:
         """Whether every model that may be asked has said so: what earlier turns brought is not sent in vain again."""
@@ -202,7 +192,7 @@ class ModelCall:
         limit = self._context_tokens
         if not self._can_compress or message_tokens(messages) < limit * self._settings.compress_at:
             return
-        older, kept = split_for_summary(messages, keep_tokens=int(limit * _KEEP_SHARE))
+        older, kept = context.split_for_summary(messages, keep_tokens=int(limit * _KEEP_SHARE))
         if older:
             await self._compress(older, kept, budget_s)
 
@@ -215,12 +205,12 @@ class ModelCall:
         if tokens < _LEAST_TOO_LONG:
             return False
         keep_tokens = int(tokens * _KEEP_SHARE)
-        older, kept = split_for_summary(messages, keep_tokens=keep_tokens)
+        older, kept = context.split_for_summary(messages, keep_tokens=keep_tokens)
         self._context_tokens = min(self._context_tokens, tokens)
         is_older = bool(older) and message_tokens(kept) * 2 <= tokens  # what makes it too long
         if is_older and self._can_compress and await self._compress(older, kept, budget_s):
             return True
-        shorter = with_shorter_results(messages, keep_tokens=keep_tokens)
+        shorter = context.with_shorter_results(messages, keep_tokens=keep_tokens)
         if message_tokens(shorter) * 2 > tokens:
             return False
         self._record.add(
@@ -240,7 +230,7 @@ class ModelCall:
             self._record.add(GatewayNotice("compression_failed", notice))
             return False
         if summary:
-            self._record.add(HistoryCompressed(with_summary(summary, kept)))
+            self._record.add(HistoryCompressed(context.with_summary(summary, kept)))
         return bool(summary)
 
     async def _summary_of(self, older: Sequence[Message], budget_s: float | None) -> str:
@@ -249,7 +239,7 @@ class ModelCall:
             return await self._ask_for_summary(older, budget_s)
         except ProviderError as exc:
             tokens = message_tokens(older)
-            shorter = with_shorter_results(older, keep_tokens=int(tokens * _KEEP_SHARE))
+            shorter = context.with_shorter_results(older, keep_tokens=int(tokens * _KEEP_SHARE))
             if not is_too_long(failure_of(exc)) or message_tokens(shorter) * 2 > tokens:
                 raise
         return await self._ask_for_summary(shorter, budget_s)
@@ -257,8 +247,8 @@ class ModelCall:
     async def _ask_for_summary(self, older: Sequence[Message], budget_s: float | None) -> str:
         """A summary of text alone where the model does not take the images in it."""
         if self._takes_no_images():
-            older = [without_media(message, IMAGES) for message in older]
-        described = [without_media(message) for message in older]
+            older = [context.without_media(message, context.IMAGES) for message in older]
+        described = [context.without_media(message) for message in older]
         if not self._leaves_out_media:
             try:
                 return await self._request_summary(older, budget_s)
@@ -269,7 +259,11 @@ class ModelCall:
 
     async def _request_summary(self, older: Sequence[Message], budget_s: float | None) -> str:
         request = msgspec.structs.replace(
-            self._settings.request, messages=summary_request(older), tools=(), tool_choice=None, response_schema=None
+            self._settings.request,
+            messages=context.summary_request(older),
+            tools=(),
+            tool_choice=None,
+            response_schema=None,
         )
         listener = _SummaryListener(self._record)
         result = await self._caller.complete(request, self._settings.routes, listener=listener, budget_s=budget_s)
@@ -285,7 +279,7 @@ def _request_of(turn: Turn, settings: ModelSettings, shown: str) -> ModelRequest
         limit = left  # the turn's budget reaches into the call
     return msgspec.structs.replace(
         settings.request,
-        messages=repaired(turn.messages),
+        messages=context.repaired(turn.messages),
         tools=settings.tools,
         prefill=shown,
         max_tokens=limit,
@@ -330,7 +324,7 @@ class _AnswerLog(DeltaLog):
         self._turn = record.fold
         self._new_filter = new_filter
         self.filter = new_filter(shown)
-        self.text_only: TextOnlyModels | None = None  # is told what becomes of a request with an image
+        self.text_only: TextOnlyModels | None = None  # records what becomes of a request with an image
 
     @property
     def text(self) -> str:

@@ -84,8 +84,9 @@ class TurnRunner:
         on_waiting: OnWaiting = lambda _: None,
         resumed: ResumableAnswer | None = None,
     ) -> None:
-        """`on_waiting` is told when the turn has nothing under way but questions to a person, and when that is over.
-        `resumed`: the answer that an earlier process asked for last, where its provider keeps it."""
+        """`on_waiting` is called with True when the turn has nothing under way but questions to a person, and with
+        False when that is over. `resumed`: the last answer that an earlier process asked for, if its provider keeps
+        it."""
         self._journal = journal
         self._lease = lease
         self.turn = turn
@@ -123,7 +124,7 @@ class TurnRunner:
     ) -> RunFinished:
         """Runs the turn to its end and seals it. `message` is the question that begins a new one; `fetch` gives it with
         its files, and a turn that a person stops before that has it without them; called again, it waits for the same
-        download. `stopped`: the turn was told to stop before it began, and its end says why. `replaced`: from this
+        download. `stopped`: a signal stopped the turn before it began; the failure of its end. `replaced`: from this
         question on, these messages stand for all earlier ones of the session.
 
         A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with all
@@ -163,7 +164,7 @@ class TurnRunner:
         self, message: Message, fetch: Callable[[], Coroutine[None, None, Message]] | None, stopped: RunFailure | None
     ) -> Message:
         """The question of a turn that is stopped before it is on record. A newer message is often about the files of
-        the one before it: they are fetched all the same, until somebody stops that too."""
+        the one before it, so they are fetched all the same, unless a person stops the turn meanwhile."""
         if fetch is not None and stopped is not None and stopped.code == NEWER_MESSAGE:
             with suppress(Stopped):
                 return await run_beside(fetch(), listen(self._journal, self._lease, _stop_of_a_person))
@@ -188,7 +189,7 @@ class TurnRunner:
                     await self._tools.run_all(self.turn.open_calls())
 
     async def _kept_stop(self) -> RunFailure | None:
-        """Who has stopped the turn: the log does not say it, the signal does and is kept until the seal."""
+        """The failure that names who stopped the turn: the signal, which is stored until the seal, has the name."""
         signals = await self._journal.kept_signals(self._lease)
         return next((stop_failure(signal) for signal in signals if signal.name == STOP), None)
 

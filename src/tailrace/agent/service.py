@@ -13,18 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from tailrace.agent import fork
 from tailrace.agent.context import cleaned
-from tailrace.agent.fork import (
-    ForkPoint,
-    ForkRequest,
-    check_goes_on,
-    forked_log,
-    has_question,
-    inherited,
-    leaves_question,
-    question_in,
-    with_files_of,
-)
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.approval import MAX_REASON
@@ -63,7 +53,7 @@ Source = Callable[[JsonObject], Awaitable[Message]]
 
 class ClientTurn(Value):
     """A turn in the words of the front end that asked for it. By these a request that comes again is known, and so are
-    the messages that the front end repeats (`agent.client_thread`)."""
+    the messages that the front end repeats (`server.frontends.client_thread`)."""
 
     request_id: str = ""
     message_ids: tuple[str, ...] = ()  # of the messages that came with this turn
@@ -94,11 +84,11 @@ class TurnSpec(Value):
     must_answer: bool = False  # the requester was promised an answer: questions of other people wait for it
     origin: JsonObject = msgspec.field(default_factory=dict)  # as the client put it: kept for showing the run
     client: ClientTurn | None = None  # where a front end keeps the conversation beside the session
-    ignored: tuple[str, ...] = ()  # parameters of the client's that the model is not told
+    ignored: tuple[str, ...] = ()  # the client's parameters that are not sent to the model
     pending_attachments: PendingAttachments | None = None  # `message` names the files; the turn begins by fetching them
     shown: str = ""  # the question as its user sees it, where `message` has more than they typed
     retry_of: str = ""  # the run whose question is asked again
-    forked_from: ForkPoint | None = None  # the run that it goes on from; `message` is then that run's, or a new one
+    forked_from: fork.ForkPoint | None = None  # the run that it goes on from; `message` is that run's, or a new one
 
 
 Equip = Callable[[TurnSpec, Run], TurnSettings]
@@ -121,9 +111,8 @@ class AgentService(RunHost["_TurnExecution"]):
         observer: Observer = UNOBSERVED,
         redactor: Redactor | None = None,
     ) -> None:
-        """`on_end` is told of each run that ended here; it must return quickly. `observer` watches each turn. What the
-        `redactor` knows is removed from a question before it is stored, and so before a model sees it (J114). The
-        `speakers` say whose a question is that does not say so itself."""
+        """`on_end` is called with each run that ended here; it must return quickly. `observer` watches each turn. The
+        secrets of the `redactor` are removed from a question before it is stored or sent to a model (J114)."""
         super().__init__(journal, TURN_KIND, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
         self._caller = caller
         self._equip = equip
@@ -195,22 +184,22 @@ class AgentService(RunHost["_TurnExecution"]):
         message, shown = redact(cleaned(spec.message)), self._redactor.redact(spec.shown)
         return msgspec.structs.replace(spec, message=message, history=history, shown=shown)
 
-    async def forked_turn(self, request: ForkRequest) -> TurnSpec:
+    async def forked_turn(self, request: fork.ForkRequest) -> TurnSpec:
         """The turn of a fork, for `start_fork`. Raises `RunNotFound`, `CursorAhead` for an entry that is not there,
         `ForkRefused` where no turn can begin."""
         source = await self._journal.get(request.run_id)
         spec = _turn_of(source, "forked")
-        found = await forked_log(self._journal, source, request.after)
+        found = await fork.forked_log(self._journal, source, request.after)
         if spec.forked_from is not None and not found.is_whole_fork:
             raise ForkRefused(f"{source.id} is a fork that has not begun yet; try again")
         message, pending_attachments = request.message, None
-        leaves = leaves_question(found.entries, spec.forked_from)
+        leaves = fork.leaves_question(found.entries, spec.forked_from)
         if message is not None and request.keep_files and not leaves:
-            message = with_files_of(await self._question_of(source, spec), message)
-        if message is None and not has_question(found.entries, spec.forked_from):
+            message = fork.with_files_of(await self._question_of(source, spec), message)
+        if message is None and not fork.has_question(found.entries, spec.forked_from):
             message, pending_attachments = spec.message, spec.pending_attachments
         if message is None:
-            check_goes_on(found.entries, source.id)
+            fork.check_goes_on(found.entries, source.id)
         settings = spec.request
         if settings is not None and request.model not in (None, spec.model):  # these were for one provider's API
             settings = msgspec.structs.replace(settings, extra={}, headers={}, verbatim=False)
@@ -227,12 +216,12 @@ class AgentService(RunHost["_TurnExecution"]):
             pending_attachments=pending_attachments,
             shown=spec.shown if request.message is None else "",
             spoken_by=spoken_by,
-            forked_from=ForkPoint(source.id, found.after, asks=message is not None),
+            forked_from=fork.ForkPoint(source.id, found.after, asks=message is not None),
         )
 
     async def _question_of(self, run: Run, spec: TurnSpec) -> Message:
         """The question of this run with the files that were fetched for it."""
-        asked = question_in(await self._journal.facts(run.id), spec.forked_from)
+        asked = fork.question_in(await self._journal.facts(run.id), spec.forked_from)
         return spec.message if asked is None else unmarked_message(asked, spec.spoken_by)
 
     async def retried_turn(self, run_id: str, *, requester: str) -> TurnSpec:
@@ -380,21 +369,21 @@ class AgentService(RunHost["_TurnExecution"]):
         if point is not None and not any(isinstance(entry.event, RunForked) for entry in claimed.entries):
             known = claimed.entries[-1].seq if claimed.entries else run.last_seq
             runner.inherit(entry for entry in await self._inherited(point) if entry.seq > known)
-        begun = has_question(claimed.entries, point) or (point is not None and not point.asks)
+        begun = fork.has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None
         async with begun_once(partial(self._completed, spec)) as completed:
             fetch = completed if spec.pending_attachments is not None else None
             return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced)
 
-    async def _inherited(self, point: ForkPoint) -> list[Entry]:
+    async def _inherited(self, point: fork.ForkPoint) -> list[Entry]:
         try:
             source = await self._journal.get(point.run_id)
         except RunNotFound as exc:
             raise ForkRefused(f"{point.run_id}, which this run is a fork of, was deleted before it began") from exc
         spec = msgspec.convert(source.new.input, TurnSpec)
-        found = await forked_log(self._journal, source, point.after)
-        return inherited(point, await self._history(source, spec), found)
+        found = await fork.forked_log(self._journal, source, point.after)
+        return fork.inherited(point, await self._history(source, spec), found)
 
     async def _history(self, run: Run, spec: TurnSpec) -> tuple[Message, ...]:
         """What was said before this run."""

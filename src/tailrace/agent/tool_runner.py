@@ -38,7 +38,7 @@ from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
 
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
-# What became of a question, by who answered it. Anyone else is a person who said no.
+# The kind of a denial, by `ApprovalAnswered.by`. Any other name is that of a person who said no.
 _DENIALS: dict[str, NotExecutedKind] = {NO_SURFACE: "no_one_to_ask", TIMED_OUT: "no_answer"}
 MAX_FILES_BYTES = 8 * 2**20  # of one call's files together: they are kept in the log
 MOVED = "Not executed: the directory was replaced after the approval was given. Make the call again."
@@ -59,7 +59,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
     observer: Observer = UNOBSERVED
 
 
-OnWaiting = Callable[[bool], None]  # told whenever it changes whether all that is under way waits for a person
+OnWaiting = Callable[[bool], None]  # called when it changes whether all calls under way wait for a person
 
 
 class _Context(NamedTuple):
@@ -345,7 +345,7 @@ class ToolRunner:
 
 
 def _left_out_notice(file: ToolFile) -> GatewayNotice:
-    """The model is told of the file by the tool's output, which people do not see."""
+    """For the user: the tool's output names the file for the model alone."""
     size, most = len(file.data) / 2**20, MAX_FILES_BYTES >> 20
     text = f"{file.name} ({size:.1f} MiB) is not shown: the files of one tool call may have {most} MiB."
     return GatewayNotice("file_left_out", text, {"name": file.name, "bytes": len(file.data)})

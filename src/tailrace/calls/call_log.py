@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tailrace.calls.raw_model import not_told
+from tailrace.calls.raw_model import params_left_out
 from tailrace.errors import JournalError, ProviderError, StreamCut
 from tailrace.events import (
     AnyEvent,
@@ -120,7 +120,7 @@ class CallLog(DeltaLog):
         self._relays = False  # viewers see its provider's own events
         self._routed = routed if routed is not None else RoutedRequest(None)
         self._route: Route | None = None  # of the attempt under way
-        self._ignored: tuple[str, ...] = ()  # what its provider is not told, as far as the log says it
+        self._ignored: tuple[str, ...] = ()  # the parameters that the log names as not sent to its provider
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.called = self.several = self._relays = False
@@ -138,7 +138,7 @@ class CallLog(DeltaLog):
                 break
         if self._route is None or request is None:
             return super().started(provider, model)
-        self._ignored = not_told(self._route, request)
+        self._ignored = params_left_out(self._route, request)
         return AttemptStarted(provider, model, dialect=self._route.provider.dialect, ignored=self._ignored)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
@@ -146,7 +146,7 @@ class CallLog(DeltaLog):
         super().attempt_ended(attempt)
         request = self._routed.request
         if self._route is not None and request is not None and attempt.error is None:
-            for name in [name for name in not_told(self._route, request) if name not in self._ignored]:
+            for name in [name for name in params_left_out(self._route, request) if name not in self._ignored]:
                 text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
                 self.add(GatewayNotice("ignored", text, {"ignored": name}))
 

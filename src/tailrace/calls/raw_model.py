@@ -81,7 +81,7 @@ def verbatim_routes(
     routes: Sequence[Route], client_request: ClientRequest, *, strict: bool = False
 ) -> tuple[Route, ...]:
     """These routes for this request. A stand-in that could not honour all of it is passed over. Raises
-    `UnsupportedParameter` for what the first of them cannot be asked; `strict`: for what it is not told, too."""
+    `UnsupportedParameter` for what the first of them does not support; `strict`: also for what would be left out."""
 
     first = routes[0]
     if len(routes) == 1 and not strict and first.provider.dialect == client_request.dialect:  # supports all of it
@@ -107,7 +107,7 @@ def _verbatim(route: Route, client_request: ClientRequest) -> Route:
     return Route(provider, route.model, route.policy, local=route.local, streams=route.streams)
 
 
-def not_told(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
+def params_left_out(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
     """The parameters of the client that this route's provider does not get: its API does not support them, or it was
     found to refuse them."""
     provider = route.provider

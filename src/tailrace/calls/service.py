@@ -47,7 +47,7 @@ class CallSpec(Value):
     history: tuple[Message, ...] = ()  # what was said before it
     origin: JsonObject = msgspec.field(default_factory=dict)  # as with a turn
     headers: dict[str, str] = msgspec.field(default_factory=dict)  # of the request, for a provider of its dialect
-    ignored: tuple[str, ...] = ()  # parameters that the model is not told
+    ignored: tuple[str, ...] = ()  # parameters that are not sent to the model
 
 
 class CallService(RunHost["_CallExecution"]):

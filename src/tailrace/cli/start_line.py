@@ -46,15 +46,6 @@ def model_problems(config: Config) -> Iterator[str]:
         yield f"model {model} cannot be asked: {with_place(problem, config)}"
 
 
-def fault_of_config(config: Config, told: Iterable[str]) -> Iterator[str]:
-    """What was told of a step that names no model may be the fault of the configured one: the line that says so, which
-    is in another file than the step."""
-    for model, problem in _unaskable_models(config):
-        placed = with_place(problem, config)
-        if placed.line and any(text.endswith(str(problem)) for text in told):
-            yield f"the config names the model {model}: {placed.file}:{placed.line}"
-
-
 def _unaskable_models(config: Config) -> Iterator[tuple[str, ConfigError]]:
     from tailrace.app.models import LOCAL, endpoint_of
 

@@ -171,7 +171,7 @@ class ApprovalAsked(Event):
     """`digest` binds the answer to exactly what will run, to the directory and to the requester. Only `requester` may
     give the answer; `requester_name` is what people call them, where that is known. An answer for the session holds in
     `session`; without a name, in this run. `asked_at` and `expires_at` are the wall clock; 0 where it is not known, or
-    where nobody can be asked."""
+    where no surface can ask."""
 
     approval_id: str
     tool_name: str
@@ -202,7 +202,7 @@ class HistoryCompressed(Event):
 
 
 class ApprovalAnswered(Event):
-    """`by` is the requester; "timeout" where nobody answered in time, "nobody" where there was nobody to ask.
+    """`by` is the requester; "timeout" where no answer came in time, "nobody" where no surface could ask.
     `reason` is what the person says about a denial."""
 
     approval_id: str

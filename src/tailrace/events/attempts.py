@@ -30,7 +30,7 @@ class AttemptStarted(Event, omit_defaults=True):
     model: str = ""
     block_id: str = ""
     dialect: Dialect | None = None  # of the provider, where it is asked for a client of our API or for a step
-    ignored: tuple[str, ...] = ()  # the client's parameters that this provider is not told
+    ignored: tuple[str, ...] = ()  # the client's parameters that are not sent to this provider
     previous_failure: str = ""  # why the attempt before it at the same call ended
     input_tokens: int = 0  # of the request, estimated: what the attempt has read, should its process die
 

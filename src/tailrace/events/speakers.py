@@ -57,7 +57,7 @@ class SpokenBy(Value):
     """Whose a message is: the id that the platform gives the person, and their name. `quoted`: what the message refers
     to, in lines of the chat's own and lines behind a `>`."""
 
-    id: str = ""  # empty: the model is told nobody
+    id: str = ""  # empty: the message names no speaker
     name: str = ""
     quoted: str = ""
 
@@ -114,7 +114,7 @@ def _barred(text: str) -> str:
 
 def spoken_text(text: str, speaker: str) -> str:
     """A message of this speaker that the model has read, for people: `Ben: for me too`. Any other text stays as it is:
-    in a conversation without speakers anybody may have typed such lines."""
+    in a conversation without speakers any person may have typed such lines."""
     found = _HEAD.match(text) if speaker else None
     if found is None or (found["name"] or found["id"]) != speaker:
         return text

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -53,19 +53,6 @@ class StoppedByListener(Exception):
 _SILENT: Final = frozenset({UsageDelta, FinishDelta, EventDelta})
 
 
-class AttemptReports(Protocol):
-    """What an attempt reports while it lasts. `deltas` and `answer_resumable` are a listener's."""
-
-    @property
-    def deltas(self) -> Callable[[list[AnyDelta]], StopCall | None]: ...
-
-    @property
-    def answer_resumable(self) -> Callable[[str], None]: ...
-
-    def reattaching(self, error: ProviderError, silent_s: float) -> None:
-        """The connection broke so, and the attempt reattaches to its answer."""
-
-
 class Route(msgspec.Struct, frozen=True):
     """A model at a provider, with the deadlines and retries of calls there."""
 
@@ -85,8 +72,8 @@ class Attempt:
         "_has_deltas",
         "_has_shown",
         "_loop",
+        "_on_reattach",
         "_purpose",
-        "_reports",
         "_request",
         "_route",
         "_seam",
@@ -99,20 +86,30 @@ class Attempt:
     )
 
     def __init__(
-        self, route: Route, request: ModelRequest, shown: str, reports: AttemptReports, *, answer_id: str = ""
+        self,
+        route: Route,
+        request: ModelRequest,
+        shown: str,
+        *,
+        sink: Callable[[list[AnyDelta]], StopCall | None],
+        on_answer_id: Callable[[str], None],
+        on_reattach: Callable[[ProviderError, float], None],
+        answer_id: str = "",
     ) -> None:
-        """`answer_id`: an earlier process asked for this answer, which is read from its beginning."""
+        """`sink` and `on_answer_id` are a listener's `deltas` and `answer_resumable`. `on_reattach` is called with the
+        error that broke a connection and the seconds of silence before it. `answer_id`: an earlier process asked for
+        this answer, which is read from its beginning."""
         self._route = route
         self.reattachment: Reattachment | None = None  # where the provider may keep the answer
         if isinstance(provider := route.provider, ReattachingProvider):
-            self.reattachment = Reattachment(provider, route.policy, reports.answer_resumable, answer_id)
+            self.reattachment = Reattachment(provider, route.policy, on_answer_id, answer_id)
         self._purpose: Purpose = "turn"
         messages = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
         self._request = msgspec.structs.replace(request, model=route.model, messages=messages, prefill=shown.rstrip())
         self._shown = shown
         self._seam = Overlap(shown) if shown else None
-        self._reports = reports
-        self._sink = reports.deltas
+        self._on_reattach = on_reattach
+        self._sink = sink
         self._loop = asyncio.get_running_loop()
         self._watch: DeadlineWatch  # of the connection that is read
         self._answer: AnswerStream | None = None
@@ -218,7 +215,7 @@ class Attempt:
                     if (cause := again.cause_of(exc)) is not exc:
                         raise cause from exc
                     raise
-                self._reports.reattaching(exc, self.silent_s)
+                self._on_reattach(exc, self.silent_s)
             except BaseException:
                 self._close_seam()
                 raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,22 +18,13 @@ from tailrace.errors import Permanent, ProviderError, Retryable, TimedOut
 from tailrace.events import UsageRecorded
 from tailrace.messages import Completion, ModelRequest, Usage
 from tailrace.ports import ReattachingProvider
+from tailrace.providers import recovery_log
 from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.provenance import with_maker, without_opaque_items
-from tailrace.providers.recovery_log import (
-    log_answered_whole,
-    log_failed,
-    log_incomplete,
-    log_lost,
-    log_next_attempt,
-    log_not_cancelled,
-    log_reattaching,
-    log_stall,
-)
 from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.retry.route_order import RouteOrder
 from tailrace.providers.text_only import TextOnlyModels
@@ -134,7 +126,7 @@ class Caller:
 
     async def abandon(self, answer: ResumableAnswer, routes: Sequence[Route], listener: CallListener) -> None:
         """Gives up an answer that an earlier process asked for: its estimated usage is counted, and the provider is
-        told to stop making it."""
+        asked to stop making it."""
         outcome = AttemptOutcome(1, answer.provider, answer.model, answer.usage, interrupted=True)
         listener.attempt_ended(outcome)
         self.count_lost(UsageRecorded(answer.usage, answer.provider, answer.model))
@@ -177,26 +169,6 @@ class Caller:
         for wrap in self._middleware:
             listener = wrap(request, routes, listener)
         return listener
-
-
-class _AttemptReports:
-    """From one attempt to the listener."""
-
-    __slots__ = ("_listener", "_provider", "deltas")
-
-    def __init__(self, listener: CallListener, provider: str) -> None:
-        self.deltas = listener.deltas
-        self._listener = listener
-        self._provider = provider
-
-    @property
-    def answer_resumable(self) -> Callable[[str], None]:
-        return self._listener.answer_resumable
-
-    def reattaching(self, error: ProviderError, silent_s: float) -> None:
-        log_reattaching(self._provider, error)
-        if isinstance(error, TimedOut) and error.deadline in _STALLS:
-            self._listener.stalled(self._provider, silent_s)
 
 
 class _CallInProgress:
@@ -277,9 +249,15 @@ class _CallInProgress:
     ) -> CallResult | None:
         """The call's result, or None where another attempt should follow."""
         outcome = AttemptOutcome(len(self._outcomes) + 1, route.provider.name, route.model)
-        reports = _AttemptReports(self._listener, route.provider.name)
-        answer_id = resumed.id if resumed is not None else ""
-        attempt = Attempt(route, self._request, self._shown, reports, answer_id=answer_id)
+        attempt = Attempt(
+            route,
+            self._request,
+            self._shown,
+            sink=self._listener.deltas,
+            on_answer_id=self._listener.answer_resumable,
+            on_reattach=partial(self._reattach, route.provider.name),
+            answer_id=resumed.id if resumed is not None else "",
+        )
         again = attempt.reattachment
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
@@ -289,7 +267,7 @@ class _CallInProgress:
             received = attempt.received()
             self._end(outcome, attempt, received, error=exc, resumed=resumed)
             if again is not None and again.id:
-                log_lost(self._outcomes[-1])
+                recovery_log.log_lost(self._outcomes[-1])
                 self._listener.answer_lost(route.provider.name, exc)
                 await _cancel_answer(route, again.resumable_id)
                 if resumed is not None:
@@ -339,7 +317,7 @@ class _CallInProgress:
 
     def _answered(self, outcome: AttemptOutcome, attempt: Attempt, route: Route, completion: Completion) -> CallResult:
         if route.streams and not attempt.streamed:
-            log_answered_whole(outcome)
+            recovery_log.log_answered_whole(outcome)
         if self._shown:
             completion = continued(completion, shown=self._shown, removed=attempt.removed)
         completion = with_maker(completion, provider=outcome.provider, model=outcome.model)
@@ -422,13 +400,19 @@ class _CallInProgress:
         for number in numbers:
             self._listener.attempt_discarded(number, reason)
 
+    def _reattach(self, provider: str, error: ProviderError, silent_s: float) -> None:
+        """The connection broke so, and the attempt reattaches to its answer."""
+        recovery_log.log_reattaching(provider, error)
+        if isinstance(error, TimedOut) and error.deadline in _STALLS:
+            self._listener.stalled(provider, silent_s)
+
     def _announce(self, route: Route, wait_s: float) -> None:
         """What became of the last attempt, and that this route is asked next."""
         last = self._outcomes[-1]
         if isinstance(last.error, TimedOut) and last.error.deadline in _STALLS:
-            log_stall(last, self._silent_s)
+            recovery_log.log_stall(last, self._silent_s)
             self._listener.stalled(last.provider, self._silent_s)
-        log_next_attempt(last, route.provider.name, route.model, wait_s)
+        recovery_log.log_next_attempt(last, route.provider.name, route.model, wait_s)
 
     async def _hold(self, error: ProviderError) -> None:
         """Awaits the shutdown hook."""
@@ -438,11 +422,11 @@ class _CallInProgress:
     def _give_up(self) -> CallResult:
         if self._newest is not None and (self._shown or self._open_calls):
             return self._incomplete()
-        log_failed(self._outcomes)
+        recovery_log.log_failed(self._outcomes)
         raise self._error()
 
     def _incomplete(self) -> CallResult:
-        log_incomplete(self._outcomes, self._open_calls)
+        recovery_log.log_incomplete(self._outcomes, self._open_calls)
         return CallResult(self._kept(), tuple(self._outcomes), Incomplete(self._error(), self._open_calls))
 
     def _kept(self) -> Completion:
@@ -477,7 +461,7 @@ async def _request_cancellation(provider: ReattachingProvider, name: str, answer
         async with asyncio.timeout(CANCEL_TIMEOUT_S):
             await provider.cancel_answer(answer_id)
     except (ProviderError, TimeoutError) as exc:
-        log_not_cancelled(name, answer_id, exc)
+        recovery_log.log_not_cancelled(name, answer_id, exc)
 
 
 def _tried(outcomes: Sequence[AttemptOutcome]) -> tuple[str, ...]:

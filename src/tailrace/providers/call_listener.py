@@ -60,7 +60,7 @@ class CallListener:
 
     def resumes_later(self) -> bool:
         """Asked when the task is cancelled while the provider keeps the answer: whether this process or another one
-        reattaches to it later, and counts its usage then. Otherwise its usage is counted now and the provider is told
+        reattaches to it later, and counts its usage then. Otherwise its usage is counted now and the provider is asked
         to stop making it."""
         return False
 

@@ -10,22 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tailrace.events import (
-    AnswerKept,
-    AttemptDiscarded,
-    AttemptStarted,
-    Entry,
-    LlmDelta,
-    MessageChunk,
-    MessageRecorded,
-    ProviderEvents,
-    ReasoningChunk,
-    RunForked,
-    StepFailed,
-    StepFinished,
-    ToolArgumentsChunk,
-    UsageRecorded,
-)
+from tailrace import events
 from tailrace.messages import Usage
 from tailrace.wire.token_estimate import estimated_usage
 
@@ -54,7 +39,7 @@ class ResumableAnswer(msgspec.Struct, frozen=True):
 class OpenAttempt:
     """The newest attempt of a turn, of a call or of a step's call, until its end is on record."""
 
-    def __init__(self, number: int, started: AttemptStarted) -> None:
+    def __init__(self, number: int, started: events.AttemptStarted) -> None:
         self.number = number
         self._started = started
         self._answer_id = ""
@@ -84,58 +69,58 @@ class OpenAttempt:
         )
 
     @property
-    def lost_usage(self) -> UsageRecorded | None:
+    def lost_usage(self) -> events.UsageRecorded | None:
         """An estimate of what it has used; None where that is on record, or where no answer had begun."""
         if self._is_counted or not self._has_answer:
             return None
         started = self._started
         chars = sum(map(len, self._pieces)) + self._reasoning_chars + sum(self._arguments.values())
         usage = estimated_usage(started.input_tokens, chars)
-        return UsageRecorded(usage, started.provider, started.model, started.block_id)
+        return events.UsageRecorded(usage, started.provider, started.model, started.block_id)
 
-    def apply(self, event: AnswerKept | AttemptDiscarded | UsageRecorded | _Piece) -> None:
+    def apply(self, event: _OfAttempt) -> None:
         """Takes note of what the log says of this attempt."""
         match event:
-            case AnswerKept(answer_id=answer_id):
+            case events.AnswerKept(answer_id=answer_id):
                 self._answer_id = answer_id
                 return
-            case AttemptDiscarded():
+            case events.AttemptDiscarded():
                 self._answer_id = ""  # it is still to be counted
                 return
-            case UsageRecorded():
+            case events.UsageRecorded():
                 self._is_counted = True
                 return
-            case MessageChunk(text) | LlmDelta(delta=text):
+            case events.MessageChunk(text) | events.LlmDelta(delta=text):
                 self._pieces.append(text)
-            case ReasoningChunk(text):
+            case events.ReasoningChunk(text):
                 self._reasoning_chars += len(text)
-            case ToolArgumentsChunk(index=index, text=text):
+            case events.ToolArgumentsChunk(index=index, text=text):
                 self._arguments[index] = self._arguments.get(index, 0) + len(text)
-            case ProviderEvents(events=events):
-                numbers = (each.get("sequence_number") for each in events)
+            case events.ProviderEvents(events=relayed):
+                numbers = (each.get("sequence_number") for each in relayed)
                 self._last_event = max(self._last_event, *(number for number in numbers if isinstance(number, int)), -1)
         self._has_answer = True
 
 
-_Piece = MessageChunk | LlmDelta | ReasoningChunk | ToolArgumentsChunk | ProviderEvents
-_OF_ATTEMPTS = (AnswerKept, AttemptDiscarded, UsageRecorded, *_Piece.__args__)
+_Named = events.AnswerKept | events.AttemptDiscarded | events.UsageRecorded | events.LlmDelta
+_OfAttempt = _Named | events.MessageChunk | events.ReasoningChunk | events.ToolArgumentsChunk | events.ProviderEvents
 
 
-def open_attempts(entries: Iterable[Entry]) -> dict[str, OpenAttempt]:
+def open_attempts(entries: Iterable[events.Entry]) -> dict[str, OpenAttempt]:
     """By the ids of blocks: the attempt of a turn or of a call has none."""
     found: dict[str, OpenAttempt] = {}
     for entry in entries:
         event = entry.event
         match event:
-            case AttemptStarted():
+            case events.AttemptStarted():
                 found[event.block_id] = OpenAttempt(entry.attempt, event)
-            case StepFinished(block_id) | StepFailed(block_id):
+            case events.StepFinished(block_id) | events.StepFailed(block_id):
                 found.pop(block_id, None)
-            case MessageRecorded():
+            case events.MessageRecorded():
                 found.pop("", None)
-            case RunForked():
+            case events.RunForked():
                 found.clear()  # they are the other run's
-            case _ if isinstance(event, _OF_ATTEMPTS):
+            case _ if isinstance(event, _OfAttempt):
                 attempt = found.get(_block_of(event))
                 if attempt is not None and attempt.number == entry.attempt:
                     attempt.apply(event)
@@ -144,5 +129,5 @@ def open_attempts(entries: Iterable[Entry]) -> dict[str, OpenAttempt]:
     return found
 
 
-def _block_of(event: AnswerKept | AttemptDiscarded | UsageRecorded | _Piece) -> str:
-    return event.block_id if isinstance(event, AnswerKept | AttemptDiscarded | UsageRecorded | LlmDelta) else ""
+def _block_of(event: _OfAttempt) -> str:
+    return event.block_id if isinstance(event, _Named) else ""

@@ -47,19 +47,3 @@ async def test_what_the_agent_says_before_a_tool_is_saved_too(tmp_path: Path) ->
         run = await conversation.submit(conversation.turn("What?"))
         await conversation.app.agents.finished(run.id)
         assert await conversation.as_markdown() == "## What?\n\nLet me look.\n\nIt says hi."
-
-
-async def test_what_the_embedded_model_reads_before_it_answers(tmp_path: Path) -> None:
-    async with conversation_with(tmp_path, reply("Yes.")) as conversation:
-        assert conversation.to_read(conversation.turn("word " * 4000)) == 0, "others read at once"
-        run = await conversation.submit(conversation.turn("Hello?"))
-        await conversation.app.agents.finished(run.id)
-        await conversation.count_spending()
-        said = conversation.spending.context_tokens
-        assert said > 0
-        conversation.switch(model="local/smollm2-135m")
-        spec = conversation.turn("word " * 4000)
-        assert conversation.to_read(spec) == 5004 + said, "another model has answered before"
-        run = await conversation.submit(spec)
-        assert (await conversation.app.agents.finished(run.id)).status == "failed"
-        assert conversation.to_read(spec) == 5004

@@ -10,7 +10,6 @@ import sys
 
 from cli.chat.screen_home import Home, answered, body, ready
 from cli.screen.vt import VirtualTerminal
-from postgres_server import free_port
 from tailrace.testing.provider import call, reply
 
 
@@ -58,16 +57,6 @@ async def test_what_was_entered_while_it_started_is_sent(home: Home) -> None:
         terminal.enter("Early.")  # the line is there before the program starts
         await terminal.until("● Good morning.")
     assert home.server.requests[0].json()["messages"][-1]["content"] == "Early."
-
-
-async def test_a_model_whose_server_does_not_run_is_said_at_once(home: Home) -> None:
-    url = f"http://127.0.0.1:{free_port()}/v1"
-    home.config["providers"]["ollama"] = {"base_url": url}
-    async with home.terminal(columns=120) as terminal:
-        await ready(terminal)
-        terminal.enter("/model ollama/qwen3:8b")
-        await terminal.until("model: ollama/qwen3:8b")
-        await terminal.until(f"warning: nothing answers at {url}: is ollama running?")
 
 
 async def test_leaving_names_a_session_in_which_something_was_asked(home: Home) -> None:

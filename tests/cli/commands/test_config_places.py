@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from cli.commands.command_line import tailrace
@@ -69,20 +68,6 @@ def test_a_platform_that_is_not_started_is_logged_with_them(home: Path) -> None:
     done = tailrace(home, "gateway")
     assert done.returncode == 1
     assert f"slack is not started: {home}/config.yaml:3: platforms.slack" in done.stderr
-
-
-@pytest.mark.parametrize("command", ["check", "run"])
-def test_a_step_that_asks_the_configured_model_is_told_where_that_stands(
-    home: Path, tmp_path: Path, command: str
-) -> None:
-    (home / "config.yaml").write_text(MISSPELT, encoding="utf-8")
-    step = {"type": "step", "id": "a", "handler": "llm_call", "params": {"prompt": "hi"}}
-    file = tmp_path / "flow.json"
-    file.write_bytes(msgspec.json.encode({"name": "f", "blocks": [step]}))
-    done = tailrace(home, "flow", command, str(file))
-    assert done.returncode == 1
-    assert NO_SUCH in done.stderr
-    assert done.stderr.endswith(f"the config names the model antropic/x: {home}/config.yaml:3\n")
 
 
 async def test_a_server_names_them_and_fetches_no_model_of_another_name(home: Path) -> None:

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from flows.stages import ask
-from tailrace.cli.flow.files import parse_input, unused_inputs
+from tailrace.cli.flow.files import parse_input
 from tailrace.errors import ConfigError
-from tailrace.flows.definition.definition import parsed
 
 
 @pytest.mark.parametrize(
@@ -42,12 +40,3 @@ def test_a_value_is_what_was_typed_or_what_the_schema_says(text: str, wanted: ob
 def test_a_value_that_is_given_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="--input: 'v' is given twice"):
         parse_input(["v=1", "w=1", "v=2"])
-
-
-@pytest.mark.parametrize(
-    ("prompt", "unused"),
-    [("{{input.topic}}", ["topc"]), ("{{input}}", []), ("{{ input['topc'] }} {{input.topic}}", [])],
-)
-def test_a_name_that_the_sequence_never_uses_is_found(prompt: str, unused: list[str]) -> None:
-    definition = parsed({"name": "test", "blocks": [ask("a", prompt=prompt)]})
-    assert unused_inputs(definition, ["topic", "topc"]) == unused

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tailrace.cli.flow.panel import LivePanel, panel_lines
 from tailrace.cli.flow.rows import MAX_ROWS, summary_table
-from tailrace.cli.words import output_text
+from tailrace.cli.screen.words import output_text
 from tailrace.events import (
     AnyEvent,
     Entry,

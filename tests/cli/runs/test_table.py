@@ -9,7 +9,7 @@ from rich.text import Text
 from tailrace.app.timeline.run_overview import RunOverview
 from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.screen.fitted_table import padded
-from tailrace.cli.words import count, dollars, duration, spent_words, tokens
+from tailrace.cli.screen.words import count, dollars, duration, spent_words, tokens
 from tailrace.messages import Usage
 
 NOW = 1_763_258_400.0

@@ -42,22 +42,6 @@ def test_a_spinner_while_nothing_comes_and_the_notice_on_a_stall() -> None:
     assert not drawn.transcript.spinning
 
 
-def test_a_model_that_has_much_to_read_is_said_to_read() -> None:
-    progress = CallProgress(lambda _provider: 1, lambda _failure, _provider: "")
-    drawn = Drawn(progress=progress, width=100)
-    progress.reads(4300)
-    drawn.transcript.waiting()
-    drawn.see(RunStarted("agent", at=10.0), AttemptStarted("local", "small"))
-    drawn.clock.now += 45
-    drawn.draw()
-    assert drawn.moving[1][4:] == "reading about 4,300 tokens 45 s · the embedded model takes its time to read"
-    assert progress.is_reading
-    drawn.see(MessageChunk("Here."), MessageStop(final=True), done())
-    assert progress.activity == "thinking"
-    progress.reads(200)
-    assert progress.activity == "thinking", "that takes no time"
-
-
 def test_a_model_whose_thoughts_are_hidden_is_said_to_think_while_they_come() -> None:
     drawn = Drawn(width=100)
     drawn.transcript.waiting()
@@ -131,5 +115,6 @@ def test_a_turn_does_not_begin_with_why_the_one_before_failed() -> None:
     for event in (RunStarted("agent"), AttemptStarted("fake", "small"), AttemptDiscarded("no images"), failed):
         for change in view.apply(Entry(1, event)):
             progress.note(change)
-    progress.reads(0)
-    assert (progress.activity, progress.status) == ("thinking", "")
+    for change in RunView().apply(Entry(1, RunStarted("agent"))):
+        progress.note(change)
+    assert progress.status == ""

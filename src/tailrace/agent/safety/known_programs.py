@@ -11,23 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tailrace.agent.safety import tables
 from tailrace.agent.safety.arguments import DYNAMIC, arguments_reason, place_reason
 from tailrace.agent.safety.places import Places, is_harmless_device
-from tailrace.agent.safety.tables import (
-    BUILDS,
-    KEEPS_LINES,
-    LISTS_NAMES,
-    PAGERS,
-    PATH_VARIABLES,
-    READS,
-    REPORTS_VERSION,
-    SETS_VARIABLES,
-    SILENT,
-    VARIABLES,
-    VERSION_LINES,
-    WRAPPERS,
-    Known,
-)
 from tailrace.agent.safety.words import Redirect, SimpleCommand, Word
 
 _SYSTEM_PROGRAMS = ("", "/bin", "/usr/bin", "/usr/local/bin")
@@ -61,14 +47,14 @@ def unknown_reason(start: ProgramStart, *, only_builds: bool = False) -> str:
         return ""
     if name == "python" and len(words) > 1 and words[0].text == "-m":
         module = words[1].text
-        name = f"python -m {module}" if f"python -m {module}" in BUILDS else module
+        name = f"python -m {module}" if f"python -m {module}" in tables.BUILDS else module
         words, only_builds = words[2:], True
-    if name not in BUILDS and name not in READS and words:
+    if name not in tables.BUILDS and name not in tables.READS and words:
         name, words = f"{name} {words[0].text}", words[1:]
-    if (known := BUILDS.get(name)) is not None:
+    if (known := tables.BUILDS.get(name)) is not None:
         return arguments_reason(name, known, words, start.places, writes=True)
-    if (known := READS.get(name)) is None or only_builds:
-        return f"{name if name in READS else first.text} is not known to only read, build or test"
+    if (known := tables.READS.get(name)) is None or only_builds:
+        return f"{name if name in tables.READS else first.text} is not known to only read, build or test"
     return arguments_reason(name, known, words, start.places)
 
 
@@ -83,7 +69,7 @@ def _program_name(text: str) -> tuple[str, bool]:
 
 
 def _reports_version(name: str, option: str) -> bool:
-    return (name in REPORTS_VERSION and option == "--version") or f"{name} {option}" in VERSION_LINES
+    return (name in tables.REPORTS_VERSION and option == "--version") or f"{name} {option}" in tables.VERSION_LINES
 
 
 # ── programs with a way of their own ─────────────────────────────────────────────────────────────────────────
@@ -99,7 +85,7 @@ def _git_reason(words: Sequence[Word], start: ProgramStart) -> str:
                 return f"git {reason}"
             places = places.after_cd(rest.pop(0).text)
     key = f"git {rest[0].text}" if rest and not rest[0].dynamic else "git"
-    if (known := READS.get(key)) is None:
+    if (known := tables.READS.get(key)) is None:
         return f"{key} is not known to only read"
     return arguments_reason(key, known, rest[1:], places)
 
@@ -121,13 +107,13 @@ def _find_reason(words: Sequence[Word], start: ProgramStart) -> str:
             return "find runs a program that is not known"
         if reason := unknown_reason(start._replace(words=inner)):
             return reason
-    return arguments_reason("find", READS["find"], kept, start.places)
+    return arguments_reason("find", tables.READS["find"], kept, start.places)
 
 
 def _tee_reason(words: Sequence[Word], start: ProgramStart) -> str:
     """tee writes what it reads. What it is fed must be known to print something: an empty input empties the file."""
     command = start.command
-    reason = arguments_reason("tee", Known(only="-a --append -i"), words, start.places, writes=True)
+    reason = arguments_reason("tee", tables.Known(only="-a --append -i"), words, start.places, writes=True)
     if reason or any(word.text in ("-a", "--append") for word in words):
         return reason
     fed = [redirect.target.text for redirect in command.redirects if redirect.operator.startswith("<")]
@@ -167,7 +153,7 @@ _SPECIAL = {
     "tee": _tee_reason,
     "source": _source_reason,
     ".": _source_reason,
-    **dict.fromkeys(SETS_VARIABLES, _set_variables_reason),
+    **dict.fromkeys(tables.SETS_VARIABLES, _set_variables_reason),
 }
 
 
@@ -197,9 +183,11 @@ def prints_nothing(command: SimpleCommand) -> bool:
 
 def _is_silent(command: SimpleCommand) -> bool:
     name, texts = command.name, _texts(command.words[1:])
-    if (wrapper_of(command.words) or name in ("bash", "sh")) and any(text.split(" ")[0] in SILENT for text in texts):
+    starts_other = bool(wrapper_of(command.words)) or name in ("bash", "sh")
+    if starts_other and any(text.split(" ")[0] in tables.SILENT for text in texts):
         return True
-    if name in SILENT or "/dev/null" in (*texts, *(r.target.text for r in command.redirects if r.operator == "<")):
+    read = [redirect.target.text for redirect in command.redirects if redirect.operator == "<"]
+    if name in tables.SILENT or "/dev/null" in (*texts, *read):
         return True
     says_nothing = not any(text for text in texts if text != "-n") and not any(word.dynamic for word in command.words)
     return name in ("echo", "printf") and says_nothing
@@ -207,9 +195,9 @@ def _is_silent(command: SimpleCommand) -> bool:
 
 def variable_reason(name: str, value: Word, places: Places, *, exported: bool) -> str:
     """Why setting this variable is not known to be harmless: other programs may read it."""
-    if name in VARIABLES or (name in PAGERS and value == Word("cat")):
+    if name in tables.VARIABLES or (name in tables.PAGERS and value == Word("cat")):
         return ""
-    if name in PATH_VARIABLES:
+    if name in tables.PATH_VARIABLES:
         outside = value.dynamic or any(places.leads_outside(part or ".") for part in value.text.split(":"))
         return f"sets {name} to a place outside" if outside else ""
     if not exported and _LINE_VARIABLE.fullmatch(name):
@@ -226,13 +214,13 @@ def lists_names(upstream: Sequence[SimpleCommand]) -> bool:
         return False
     first, *filters = upstream
     texts = _texts(first.words)
-    wanted = LISTS_NAMES.get(" ".join(texts[:2]), LISTS_NAMES.get(first.name))
+    wanted = tables.LISTS_NAMES.get(" ".join(texts[:2]), tables.LISTS_NAMES.get(first.name))
     lists = wanted is not None and (not wanted or not wanted.isdisjoint(texts))
     return lists and not any(text.startswith(_CHANGES_NAMES) for text in texts[1:]) and all(map(_keeps_lines, filters))
 
 
 def _keeps_lines(command: SimpleCommand) -> bool:
-    letters = KEEPS_LINES.get(command.name)
+    letters = tables.KEEPS_LINES.get(command.name)
     if letters is None:
         return False
     options = [text for text in _texts(command.words[1:]) if text.startswith("-")]
@@ -245,7 +233,7 @@ def wrapper_of(words: Sequence[Word]) -> str:
     """The name of the wrapper that these words begin with, one word or two; "" where there is none."""
     names = _texts(words[:2])
     key = " ".join(names)
-    return key if key in WRAPPERS else names[0] if names and names[0] in WRAPPERS else ""
+    return key if key in tables.WRAPPERS else names[0] if names and names[0] in tables.WRAPPERS else ""
 
 
 def _texts(words: Sequence[Word]) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,7 +16,6 @@ from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.app import App
 from tailrace.app.costs import Costs
-from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
 from tailrace.app.timeline.question import question_of
 from tailrace.cli.chat.markdown_export import markdown_of
@@ -27,15 +25,11 @@ from tailrace.cli.chat.spending import Spending
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import RunParked, TailraceError
-from tailrace.events import RunFailure
 from tailrace.events.speakers import SpokenBy
 from tailrace.messages import Message, SpentTokens, Usage, user
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.prices import context_window, prices_are_loaded
-from tailrace.providers.transport.port import CANNOT_CONNECT
-from tailrace.wire.token_estimate import message_tokens
 
-_REACH_S = 2.0  # to connect to a server on this machine
 _LISTED_RUNS = 500  # how far back the list of sessions reaches
 COMPACT = "/compact"  # what a run is shown as that summarises the session
 
@@ -108,7 +102,6 @@ class Conversation:
         self.tools: ToolDisplay = "lines"
         self.outputs: list[CommandOutput] = []  # of commands that the user ran: the next question takes them along
         self.spending = Spending(self._price)
-        self._read: set[tuple[str, str]] = set()  # the sessions of which a turn was begun here, and its model
 
     @property
     def session(self) -> str:
@@ -132,24 +125,6 @@ class Conversation:
         name = self._full_name(name)
         await self.app.models.make_ready(named(self.app.config, name))
         self.switch(model=name)
-
-    async def unreachable(self) -> str:
-        """That nothing listens where the model's server should, if that is on this machine, and what to do; empty where
-        something does. A provider elsewhere is asked with the first question."""
-        provider = failed_provider(self.app.config, self.choice.provider)
-        if self.choice.provider == LOCAL or not provider.is_here:
-            return ""
-        address = urlsplit(provider.base_url)
-        try:
-            async with asyncio.timeout(_REACH_S):
-                _, writer = await asyncio.open_connection(
-                    address.hostname, address.port or (443 if address.scheme == "https" else 80)
-                )
-        except (OSError, TimeoutError, ValueError):
-            failure = RunFailure(CANNOT_CONNECT, f"nothing answers at {provider.base_url}")
-            return f"{failure.message}: {error_advice(failure, provider)}"
-        writer.close()
-        return ""
 
     def _full_name(self, name: str) -> str:
         """`<provider>/<model>` of what was typed, as `--model` understands it: a provider alone is its own model, where
@@ -201,18 +176,8 @@ class Conversation:
     def turn(self, question: Question | str) -> TurnSpec:
         return turn_of(self.options, question)
 
-    def to_read(self, spec: TurnSpec) -> int:
-        """About how many tokens the model reads before it answers this turn, where it is so slow that one waits for
-        that: the embedded one. It remembers what it has read in this process; of a session that is gone on with, or
-        that another model answered, it reads everything."""
-        if named(self.app.config, spec.model).provider != LOCAL:
-            return 0
-        earlier = 0 if (self.session, spec.model) in self._read else self.spending.context_tokens
-        return message_tokens((*(spec.history or ()), spec.message)) + earlier
-
     async def submit(self, spec: TurnSpec) -> Run:
         """Starts this turn; its approvals can be asked for here."""
-        self._read.add((self.session, spec.model))
         return await self.app.agents.submit(msgspec.structs.replace(spec, reachable=True), session=self.session)
 
     async def prepared(self, spec: TurnSpec) -> TurnSpec:

@@ -12,14 +12,13 @@ from typing import Final
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app.timeline.question import question_of
-from tailrace.cli.chat.conversation import Conversation, SessionSummary, is_new_session
+from tailrace.cli.chat.conversation import Conversation, is_new_session
 from tailrace.cli.chat.oneshot import OneShot, print_status
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.slash.commands import is_slash_command, run_slash_command
 from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
-from tailrace.cli.screen.call_progress import reading_words
-from tailrace.cli.screen.sanitize import sanitized, sanitized_line
+from tailrace.cli.screen.sanitize import sanitized
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 from tailrace.system.own_program import typed
@@ -37,7 +36,6 @@ class LineChat:
         self._waiting: asyncio.Future[object] | None = None  # what Ctrl-C cancels: reading a line, or a turn
         self._interrupts = 0  # in a row, without a line in between
         self._left = False
-        self._cut: SessionSummary | None = None  # its answer was cut off; Enter joins it
 
     def notify(self, text: str) -> None:
         print_status(sanitized(text))
@@ -72,13 +70,6 @@ class LineChat:
 
     def aside(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
-
-    def offer(self, cut: SessionSummary) -> None:
-        """An answer that was cut off when its terminal died."""
-        self._cut = cut
-        if cut.unfinished is not None:
-            question = sanitized_line(question_of(cut.unfinished), 160)
-            self.notify(f"an answer was cut off when its terminal died: “{question}”; Enter joins it")
 
     async def converse(self) -> None:
         loop = asyncio.get_running_loop()
@@ -120,18 +111,12 @@ class LineChat:
             await self._until_ended(self._own_command(line[1:].strip()))
         elif line.strip():
             await self._ask(line.strip())
-        elif self._cut is not None:
-            await run_slash_command(f"/resume {self._cut.id}", self._conversation, self)
-            self._cut = None
 
     async def _ask(self, text: str) -> None:
-        self._cut = None
         question = await self._conversation.compose(text)
         for note in question.notes:
             self.notify(note)
         spec = await self._conversation.prepared(self._conversation.turn(question))
-        if reading := reading_words(self._conversation.to_read(spec)):
-            self.notify(f"{reading} …")
         await self._until_ended(self._shot().ask(spec, self._conversation.session))
 
     async def _own_command(self, command: str) -> None:
@@ -181,8 +166,6 @@ async def converse(conversation: Conversation) -> int:
     )
     asker = TerminalAsker.open()
     chat = LineChat(conversation, asker)
-    if not conversation.resumed and (cut := await conversation.left_behind()) is not None:
-        chat.offer(cut)
     try:
         await chat.converse()
     finally:

@@ -124,7 +124,6 @@ class ScreenChat:
             self._transcript.add_question(spec.shown or spec.message.text, notes)
         else:
             self._transcript.waiting()
-        self._progress.reads(self._conversation.to_read(spec))
         self._screen.changed()
         try:
             run = await self._conversation.submit(spec)
@@ -232,7 +231,7 @@ class ScreenChat:
             return "your command runs"
         if running_s is None:
             return ""
-        return "reading" if self._progress.is_reading else "answering"
+        return "answering"
 
     def _interrupt_means(self) -> str:
         if self._interrupt_key.leaves_next:

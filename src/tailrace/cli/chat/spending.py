@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tailrace.cli.words import dollars
+from tailrace.cli.screen.words import dollars
 from tailrace.events import AnyEvent, RunForked, UsageRecorded
 from tailrace.messages import Usage
 

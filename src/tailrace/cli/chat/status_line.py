@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tailrace.cli.words import count, dollars, duration
+from tailrace.cli.screen.words import count, dollars, duration
 
 QUIET: Final = "fg:ansibrightblack"
 _SEPARATOR: Final = " · "

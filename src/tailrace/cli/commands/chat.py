@@ -112,24 +112,20 @@ async def _ask(config: Config, options: Options, question: str, typed_question: 
     """`typed_question` is the part of it that does not come from stdin."""
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.chat.conversation import Conversation, is_new_session, turn_of
+    from tailrace.cli.chat.conversation import is_new_session, turn_of
     from tailrace.cli.chat.oneshot import OneShot, print_status
     from tailrace.cli.chat.question import files_named
     from tailrace.cli.chat.tty_approval import TerminalAsker
-    from tailrace.cli.screen.call_progress import reading_words
     from tailrace.cli.screen.sanitize import sanitized_line
 
     cancel_on_sigterm()
     async with open_app(config) as app:
         await app.models.make_ready(named(config, options.model))
-        conversation = Conversation(app, options)
         if options.session and sys.stderr.isatty() and await is_new_session(app.journal, options.session):
             print_status(f"there is no session {sanitized_line(options.session, 80)} yet: this question begins it")
         if files := files_named(typed_question, Path.cwd()):
             names = sanitized_line(", ".join(files), 200)
             print_status(f"sent as text: {names}; files come along in a conversation, {typed('chat')}")
-        if sys.stderr.isatty() and (words := reading_words(conversation.to_read(conversation.turn(question)))):
-            print_status(f"{words} …")
         asker = TerminalAsker.open()
         shot = OneShot(
             app,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,19 +119,10 @@ async def _print_mistakes(app: App, source: Source, *, ready: bool) -> bool:
     mistakes = await asyncio.to_thread(source.mistakes, check)
     for mistake in mistakes:
         print_error(str(mistake))
-    _print_fault_of_config(app, [mistake.message for mistake in mistakes])
     if len(mistakes) > 1:
         many = "at least " if len(mistakes) == MAX_MISTAKES else ""
         sys.stderr.write(f"{many}{len(mistakes)} mistakes\n")
     return bool(mistakes)
-
-
-def _print_fault_of_config(app: App, told: Sequence[str]) -> None:
-    from tailrace.cli.runs.console import print_note
-    from tailrace.cli.start_line import fault_of_config
-
-    for line in fault_of_config(app.config, told):
-        print_note(line)
 
 
 async def _graph(args: argparse.Namespace, config: Config) -> int:
@@ -179,15 +170,12 @@ async def _execute(args: argparse.Namespace, config: Config) -> int:
         except asyncio.CancelledError:
             sys.stderr.write(f"\ninterrupted; go on with: {typed(f'flow resume {public_id(instance)}')}\n")
             raise
-        ended = (await app.journal.get(instance.id)).finished if code == FAILED and not args.json else None
-        _print_fault_of_config(app, [ended.error.message] if ended is not None and ended.error is not None else [])
         return code
 
 
 async def _started(app: App, args: argparse.Namespace) -> Run | None:
     """None where the file has mistakes, which were printed."""
-    from tailrace.cli.flow.files import check_required, parse_input, read_source, unused_inputs
-    from tailrace.cli.runs.console import print_note
+    from tailrace.cli.flow.files import check_required, parse_input, read_source
     from tailrace.flows.definition.definition import DefinitionError
 
     source = await asyncio.to_thread(read_source, args.file)
@@ -197,8 +185,6 @@ async def _started(app: App, args: argparse.Namespace) -> Run | None:
     definition = source.definition()
     given = parse_input(args.input, definition.input_schema)
     check_required(definition, given, args.file)
-    for name in unused_inputs(definition, given):
-        print_note(f"note: {args.file} uses no input of the name {name}")
     try:
         return await app.flows.start(
             definition, given, dry_run=args.dry_run, idempotency_key=args.key, requester=REQUESTER

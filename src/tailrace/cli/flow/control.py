@@ -27,7 +27,7 @@ from tailrace.cli.runs.console import console_for, print_note
 from tailrace.cli.runs.overviews import overviews_of
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.cli.words import dollars, duration, tokens, when
+from tailrace.cli.screen.words import dollars, duration, tokens, when
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
 from tailrace.events import InstanceState, StateChanged, StepFinished

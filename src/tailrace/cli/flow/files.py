@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -14,7 +13,6 @@ from tailrace.flows.definition.definition import Definition
 from tailrace.flows.definition.source import Source, parse_source
 
 MAX_FILE_BYTES = 1 << 20
-_WHOLE_INPUT: Final = re.compile(r"(?<!\w)input(?![\w.\[])")
 
 
 def read_source(name: str) -> Source:
@@ -74,14 +72,6 @@ def check_required(definition: Definition, given: Mapping[str, Any], file: str) 
     if missing := [name for name in names if name not in given]:
         wanted = " ".join(f"--input {name}=…" for name in missing)
         raise ConfigError(f"needs {wanted}{_described(schema, missing)}", file=file)
-
-
-def unused_inputs(definition: Definition, given: Iterable[str]) -> list[str]:
-    """The names that stand nowhere in the sequence: probably misspelt. None where it uses its input as a whole."""
-    text = msgspec.json.encode(definition).decode()
-    if _WHOLE_INPUT.search(text):
-        return []
-    return [name for name in given if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is None]
 
 
 def _described(schema: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from tailrace.cli.flow.rows import MARKS, failure_words
 from tailrace.cli.runs.console import console_for
 from tailrace.cli.screen.fitted_table import folded, padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
-from tailrace.cli.words import STYLES, count, duration, tokens
+from tailrace.cli.screen.words import STYLES, count, duration, tokens
 from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

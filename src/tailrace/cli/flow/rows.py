@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.cli.words import dollars, duration, tokens
+from tailrace.cli.screen.words import dollars, duration, tokens
 from tailrace.events import RunFailure
 from tailrace.flows.definition.graph import node_id
 from tailrace.flows.engine.step_progress import InstanceProgress, ProgressState, StepProgress

@@ -26,7 +26,7 @@ from tailrace.cli.flow.rows import failure_words, summary_table
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.cli.runs.console import console_for
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
-from tailrace.cli.words import output_text
+from tailrace.cli.screen.words import output_text
 from tailrace.events import Entry, StateChanged, StepFinished
 from tailrace.flows.definition.definition import Step, parsed, walk
 from tailrace.flows.definition.public_ids import public_id

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import assert_never
 
+from tailrace.cli.screen.words import output_text
 from tailrace.cli.stop_words import stop_words
-from tailrace.cli.words import output_text
 from tailrace.events import Entry, RunFinished, ToolOutputRecorded
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.view import RunView, changes

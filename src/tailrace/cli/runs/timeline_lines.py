@@ -16,7 +16,7 @@ from tailrace.app.timeline import Timeline
 from tailrace.cli.runs.timeline_rows import LABEL_WIDTH, Detail, TimelineRow, timeline_rows
 from tailrace.cli.screen.fitted_table import folded, padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
-from tailrace.cli.words import STYLES, duration, spent_words
+from tailrace.cli.screen.words import STYLES, duration, spent_words
 
 MIN_NUMBERED = 76  # columns from which on entries are numbered
 SHORT_DETAILS = 6  # lines of an output that are shown without --full

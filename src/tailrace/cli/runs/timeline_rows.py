@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 import msgspec
 
 from tailrace.app.timeline import AnyItem, Timeline, items
+from tailrace.cli.screen.words import STYLES, duration, output_text, spent_words
 from tailrace.cli.stop_words import stop_words
-from tailrace.cli.words import STYLES, duration, output_text, spent_words
 from tailrace.messages import JsonObject
 from tailrace.runs.approval_words import unanswered_words
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from rich.cells import chop_cells
 from rich.text import Text
 
 from tailrace.cli.runs.live_runs import LiveRun, Look
-from tailrace.cli.screen.fitted_table import padded
+from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style, padded
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.cli.words import STYLES, duration, tokens
+from tailrace.cli.screen.words import STYLES, duration, tokens
 
 KEYS = "↑↓ choose  Enter tail  s stop  a approve  q quit"
-MIN_QUESTION = 16
+TABLE: Final = FittedTable(
+    (
+        Column("state", style=lambda state: STYLES.get(state, "")),
+        Column("question", style=no_style),
+        Column("model", need=1, widest=22),
+        Column("tok/s", right=True),
+        Column("tokens", right=True, need=2),
+        Column("time", right=True),
+    ),
+    flexible="question",
+    narrowest=16,
+)
 MIN_ROWS = 6  # that a frame needs beside a prompt
 MAX_PROVIDERS = 4
 
@@ -40,7 +52,7 @@ def frame_lines(state: TopState, *, width: int, height: int | None, keys: bool =
         bottom += [Text(), Text(padded(KEYS, width).rstrip(), "dim")]
     room = None if height is None else max(1, height - len(top) - len(bottom) - 1)
     rows = _window(state.look.runs, state.selected, room)
-    lines = [*top, _header(width), *(_row(each, width, selected=each.run.id == state.selected) for each in rows)]
+    lines = [*top, *_run_lines(rows, state.selected, width)]
     if not state.look.runs:
         lines.append(Text("no runs yet", "dim"))
     if height is not None:
@@ -76,43 +88,30 @@ def _summary(state: TopState, width: int) -> list[Text]:
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _columns(width: int) -> tuple[tuple[str, int, bool], ...]:
-    """Title, width and alignment; the question has what the others leave."""
-    fixed = [("state", 10, False), ("model", 22 if width >= 110 else 14, False), ("tok/s", 5, True)]
-    fixed += [("tokens", 9, True), ("time", 7, True)]
-    for unneeded in ("model", "tokens"):
-        if width - sum(size + 2 for _, size, _ in fixed) - 2 < MIN_QUESTION:
-            fixed = [each for each in fixed if each[0] != unneeded]
-    question = max(8, width - 2 - sum(size + 2 for _, size, _ in fixed))
-    return (fixed[0], ("question", question, False), *fixed[1:])
+def _run_lines(runs: Sequence[LiveRun], selected: str, width: int) -> list[Text]:
+    """A header, and a line for each run with a mark before the selected one."""
+    header, *lines = TABLE.lines([_cells(each) for each in runs], width - 2)
+    marked = [Text("  ").append_text(header)]
+    for each, line in zip(runs, lines, strict=True):
+        is_selected = each.run.id == selected
+        line.stylize("bold" if is_selected else "dim" if each.run.finished is not None else "")
+        marked.append(Text().append("❯ " if is_selected else "  ", "bold cyan").append_text(line))
+    return marked
 
 
-def _header(width: int) -> Text:
-    cells = [padded(title, size, right=right) for title, size, right in _columns(width)]
-    return Text("  " + "  ".join(cells).rstrip(), "bold")
-
-
-def _row(each: LiveRun, width: int, *, selected: bool) -> Text:
+def _cells(each: LiveRun) -> list[str]:
     overview = each.overview
     question = overview.question or overview.problem or overview.public_id
     if overview.approvals:
         question = f"{overview.approvals[0].command} · {question}"
-    cells = {
-        "state": overview.state,
-        "question": sanitized_line(question, 500),
-        "model": sanitized_line(overview.models[-1], 100) if overview.models else "",
-        "tok/s": f"{each.tokens_per_s:.0f}" if each.tokens_per_s is not None else "",
-        "tokens": tokens(overview.usage),
-        "time": duration(overview.duration_s),
-    }
-    row = Text().append("❯ " if selected else "  ", "bold cyan")
-    ended = each.run.finished is not None
-    for number, (title, size, right) in enumerate(_columns(width)):
-        plain = "bold" if selected else "dim" if ended or title != "question" else ""
-        style = STYLES.get(overview.state, "") if title == "state" else plain
-        row.append("  " if number else "").append(padded(cells[title], size, right=right), style=style)
-    row.rstrip()
-    return row
+    return [
+        overview.state,
+        sanitized_line(question, 500),
+        sanitized_line(overview.models[-1], 100) if overview.models else "",
+        f"{each.tokens_per_s:.0f}" if each.tokens_per_s is not None else "",
+        tokens(overview.usage),
+        duration(overview.duration_s),
+    ]
 
 
 def _window(runs: Sequence[LiveRun], selected: str, room: int | None) -> Sequence[LiveRun]:

@@ -6,16 +6,13 @@ Pure: changes of a run's view in, text out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tailrace.app.error_advice import failure_text
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.events import RunFailure, RunFinished
 from tailrace.runs.view import changes
 from tailrace.runs.view.changes import Change
-
-_LONG_READ: Final = 400  # tokens; the embedded model reads some 60 to 200 a second
-_SLOW_READER: Final = "the embedded model takes its time to read"
 
 
 class FailureWords(NamedTuple):
@@ -29,11 +26,6 @@ Advise = Callable[[RunFailure, str], str]
 """The failure and the provider's name to what to do next."""
 
 
-def reading_words(tokens: int) -> str:
-    """For a model that reads so slowly that it would be taken for hung; empty where it has little to read."""
-    return f"reading about {tokens:,} tokens" if tokens >= _LONG_READ else ""
-
-
 class CallProgress:
     """`max_tries` says how often a provider is asked."""
 
@@ -41,7 +33,6 @@ class CallProgress:
         self._max_tries = max_tries
         self._advise = advise
         self._began_at = 0.0  # the turn, by the wall clock
-        self._reading = ""  # until the answer begins
         self._forget_call()
 
     def _forget_call(self) -> None:
@@ -50,16 +41,9 @@ class CallProgress:
         self._tries_there = 0  # at that provider and model
         self._reason = ""  # why the last try failed, until the next begins
 
-    def reads(self, tokens: int) -> None:
-        """A turn begins whose model has about so much to read; 0 where that takes no time."""
-        self._reading = reading_words(tokens)
-        self._forget_call()  # of the turn before, which may have failed
-
     def note(self, change: Change) -> None:
         match change:
-            case changes.TextGrew() | changes.ThoughtGrew() | changes.CallRuns() | changes.Ended():
-                self._reading = ""
-            case changes.RunBegan(started=started):
+            case changes.RunBegan(started=started):  # the turn before may have failed in the middle of a call
                 self._began_at = started.at
                 self._forget_call()
             case changes.AttemptBegan(asked=asked):
@@ -75,17 +59,8 @@ class CallProgress:
                 pass
 
     @property
-    def activity(self) -> str:
-        """What the model does before its answer begins."""
-        return self._reading or "thinking"
-
-    @property
-    def is_reading(self) -> bool:
-        return bool(self._reading)
-
-    @property
     def status(self) -> str:
-        """Empty while the first try of a call goes well and has little to read."""
+        """Empty while the first try of a call goes well."""
         provider, model = self._route
         most = self._max_tries(provider) if provider else 1
         if self._reason:
@@ -95,7 +70,7 @@ class CallProgress:
             return f"try {self._tries_there} of {most}"
         if self._tries > 1:
             return sanitized_line(f"asking {provider}/{model} instead", 150)
-        return _SLOW_READER if self._reading else ""
+        return ""
 
     def failure(self, finished: RunFinished) -> FailureWords | None:
         """None for a run that did not fail."""

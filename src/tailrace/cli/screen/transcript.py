@@ -169,7 +169,7 @@ class Transcript:
         said = self._status or self._progress.status
         quiet_s = now - self._since
         if self._message is None:
-            what = f"{self._progress.activity}{seconds}"
+            what = f"thinking{seconds}"
         else:  # the answer has begun
             what = f"no new text for {quiet_s:.0f} s" if quiet_s >= 1 else ""
         return " · ".join(filter(None, (what, said)))

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from tailrace.app.usage.counters import By, UsageRow, total_of
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.cli.words import dollars
+from tailrace.cli.screen.words import dollars
 
 MAX_NAME = 60
 UNPRICED = "*"

@@ -7,11 +7,10 @@ however the block is left. Knows nothing of retries, deadlines or other provider
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
@@ -79,23 +78,20 @@ class HttpProvider:
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"
 
-    def stream(self, request: ModelRequest) -> OpenAnswer:
-        return OpenAnswer(self, request)
-
-    async def open_answer(self, request: ModelRequest, block: OpenAnswer) -> AnswerStream:
-        """The answer; the block has its connection, and closes it. Raises `ProviderError`."""
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         body_without = partial(self.request_body, request, stream=True)
         reply, refused = await self._post(request, body_without, self._model(request.model).url)
-        block.reply = reply
         try:
             if self._passes_plain_streams and reply.is_event_stream:
-                return self._streamed(reply, request)  # as what follows would return it
-            return self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
-        except BaseException as exc:
-            reply.close()
-            if isinstance(exc, ProviderError):
-                exc.provider = exc.provider or self.name
+                yield self._streamed(reply, request)  # as what follows would return it
+            else:
+                yield self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
+        except ProviderError as exc:
+            exc.provider = exc.provider or self.name
             raise
+        finally:
+            reply.close()
 
     async def complete(self, request: ModelRequest) -> Completion:
         body_without = partial(self.request_body, request, stream=False)
@@ -154,7 +150,7 @@ class HttpProvider:
         known = self._refused.at(self._model(request.model).place)
         body = self.request_body(request, known, stream=False)
         body = {name: value for name, value in body.items() if name in fields}
-        reply = await self._send(request, body, url=url)
+        reply = await self._send(url, encode_object(body), request)
         try:
             if reply.status in _NO_ROUTE:
                 return None
@@ -189,13 +185,7 @@ class HttpProvider:
 
     async def list_models(self) -> tuple[str, ...]:
         """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""
-        endpoint = self._endpoint
-        reply = await self._transport.get(
-            endpoint.models_url(),
-            headers=self._headers,
-            connect_timeout_s=endpoint.connect_timeout_s,
-            socket_path=endpoint.socket_path,
-        )
+        reply = await self._send(self._endpoint.models_url())
         try:
             if not 200 <= reply.status < 300:
                 raise await self._refusal(reply)
@@ -224,11 +214,7 @@ class HttpProvider:
         left_out: set[str] = set()
         while True:
             body = body_without(refused)
-            try:
-                reply = await self._sent(request, body, url)
-            except ProviderError as exc:
-                exc.provider = self.name
-                raise
+            reply = await self._send(url, encode_object(body), request)
             if 200 <= reply.status < 300:
                 break
             try:
@@ -248,23 +234,20 @@ class HttpProvider:
             self._refused.remember(place, left_out)
         return reply, refused
 
-    async def _send(self, request: ModelRequest, body: JsonObject, *, url: str) -> HttpReply:
+    async def _send(self, url: str, body: bytes | None = None, request: ModelRequest = _UNSET) -> HttpReply:
+        """The reply to a POST of this body; to a GET where there is none. Raises `ProviderError`."""
+        endpoint = self._endpoint
+        send = self._transport.get if body is None else partial(self._transport.post, body=body)
         try:
-            return await self._sent(request, body, url)
+            return await send(
+                url,
+                headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
+                connect_timeout_s=endpoint.connect_timeout_s,
+                socket_path=endpoint.socket_path,
+            )
         except ProviderError as exc:
             exc.provider = self.name
             raise
-
-    def _sent(self, request: ModelRequest, body: JsonObject, url: str) -> Coroutine[Any, Any, HttpReply]:
-        """Errors are without the provider's name."""
-        endpoint = self._endpoint
-        return self._transport.post(
-            url,
-            headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
-            body=encode_object(body),
-            connect_timeout_s=endpoint.connect_timeout_s,
-            socket_path=endpoint.socket_path,
-        )
 
     async def _refusal(self, reply: HttpReply) -> ProviderError:
         """What a status other than success says."""
@@ -356,29 +339,3 @@ class HttpProvider:
     def _safe(self, data: bytes) -> bytes:
         """The same without secrets; before it is cut short, or half a key would be left (J114)."""
         return self._endpoint.redacted(data[:MAX_ERROR_BYTES].decode("utf-8", "replace")).encode()
-
-
-class OpenAnswer:
-    """The block in which an answer is read: leaving it closes the connection. A class because the generator that would
-    say the same in fewer lines is registered with the event loop, which takes longer than all that is done here."""
-
-    __slots__ = ("_provider", "_request", "reply")
-
-    def __init__(self, provider: HttpProvider, request: ModelRequest) -> None:
-        self._provider = provider
-        self._request: ModelRequest | None = request
-        self.reply: HttpReply | None = None
-
-    def __aenter__(self) -> Coroutine[Any, Any, AnswerStream]:
-        request, self._request = self._request, None
-        if request is None:
-            raise RuntimeError("an answer is asked for once")
-        return self._provider.open_answer(request, self)
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, exc: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        if self.reply is not None:
-            self.reply.close()
-        if isinstance(exc, ProviderError):
-            exc.provider = exc.provider or self._provider.name

@@ -31,7 +31,7 @@ def quirks_of(endpoint: Endpoint, model: str) -> tuple[Quirk, ...]:
 
 
 def wire_quirks_of(quirks: Iterable[Quirk]) -> WireQuirks:
-    """What the decoder must be told."""
+    """The deviations that the decoder has to know."""
     found = tuple(quirks)
     return WireQuirks(*(any(getattr(quirk, name) for quirk in found) for name in WireQuirks.__struct_fields__))
 

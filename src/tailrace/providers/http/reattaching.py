@@ -85,14 +85,7 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
             reply.close()
 
     async def cancel_answer(self, answer_id: str) -> None:
-        endpoint = self._endpoint
-        reply = await self._transport.post(
-            endpoint.answer_url(answer_id, "/cancel"),
-            headers=self._headers,
-            body=b"",
-            connect_timeout_s=endpoint.connect_timeout_s,
-            socket_path=endpoint.socket_path,
-        )
+        reply = await self._send(self._endpoint.answer_url(answer_id, "/cancel"), b"")
         try:
             if not 200 <= reply.status < 300:
                 raise await self._refusal(reply)
@@ -106,16 +99,7 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
         streamed = endpoint.answer_url(answer_id, stream="true", **starting_after)
         refusal: ProviderError | None = None
         for url in (streamed, endpoint.answer_url(answer_id)):
-            try:
-                reply = await self._transport.get(
-                    url,
-                    headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
-                    connect_timeout_s=endpoint.connect_timeout_s,
-                    socket_path=endpoint.socket_path,
-                )
-            except ProviderError as exc:
-                exc.provider = self.name
-                raise
+            reply = await self._send(url, request=request)
             if 200 <= reply.status < 300:
                 return reply
             try:

@@ -343,7 +343,7 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         reply, parser = self._reply, self._parser
-        if reply is None or parser is None:  # nothing was asked: what comes next could not be told from an answer
+        if reply is None or parser is None:  # no request was sent: the next answer could not be told from this
             self.abort()
             return
         reply.untouched = False
@@ -439,7 +439,7 @@ class Http1Connection(asyncio.Protocol):
     # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end_reply(self, reply: Http1Reply) -> None:
-        """The answer is there. The connection is free before anybody has read it to its end."""
+        """The answer was received whole: the connection is released before the reader has read all of it."""
         self._reply = None
         if self._is_read_paused:
             self.resume_reading()

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from tailrace import events
 from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
@@ -16,17 +17,6 @@ from tailrace.app.costs import Costs
 from tailrace.app.timeline.question import question_of as question_of_run
 from tailrace.app.timeline.question import speaker_of
 from tailrace.app.timeline.run_summary import answering_model, duration_s, ended_at
-from tailrace.events import (
-    ApprovalSoFar,
-    Decision,
-    InstanceState,
-    NotExecuted,
-    RunFailure,
-    Snapshot,
-    TextSoFar,
-    ToolOutputRecorded,
-    ToolSoFar,
-)
 from tailrace.flows.definition.public_ids import RUN, public_id, run_id_of
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.instance_state import instance_state
@@ -95,7 +85,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`reason`: what the model is told about a denial."""
 
     approval_id: Name
-    decision: Decision
+    decision: events.Decision
     reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
 
 
@@ -164,9 +154,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     output: str | None = None  # once it has ended
     usage: Usage | None = None
     cost_usd: float | None = None  # an estimate by list prices; null where one of the models has none
-    error: RunFailure | None = None
+    error: events.RunFailure | None = None
     forked_from: ForkedFrom | None = None
-    state: InstanceState | None = None  # of an instance of a sequence: it may be paused while its run is `running`
+    state: events.InstanceState | None = (
+        None  # of an instance of a sequence: it may be paused while its run is `running`
+    )
 
 
 class OutputFile(msgspec.Struct, frozen=True):
@@ -185,7 +177,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     output: str
     ok: bool
     files: tuple[OutputFile, ...] = ()
-    not_executed: NotExecuted | None = None  # where the action was denied or refused
+    not_executed: events.NotExecuted | None = None  # where the action was denied or refused
     change: FileChange | None = None  # where a file was written
 
 
@@ -193,12 +185,12 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     """The same, and the state that its log folds to at `seq`."""
 
     seq: int
-    messages: tuple[TextSoFar, ...] = ()
+    messages: tuple[events.TextSoFar, ...] = ()
     has_reasoning: bool = False  # whether there is something to ask for with `reasoning=true`
     reasoning: str | None = None
     reasoning_pieces: tuple[tuple[int, int], ...] | None = None  # (attempt, characters) of `reasoning`, in order
-    tools: tuple[ToolSoFar, ...] = ()
-    approvals: tuple[ApprovalSoFar, ...] = ()
+    tools: tuple[events.ToolSoFar, ...] = ()
+    approvals: tuple[events.ApprovalSoFar, ...] = ()
     outputs: tuple[ToolOutput, ...] | None = None
     tries: int = 0  # attempts at the last model call, where there is an `error`
     advice: str = ""  # what to do about it, where that is known
@@ -230,7 +222,7 @@ class RunList(msgspec.Struct, frozen=True):
     page: Page
 
 
-def summary_of(run: Run, costs: Costs, state: InstanceState | None = None) -> RunSummary:
+def summary_of(run: Run, costs: Costs, state: events.InstanceState | None = None) -> RunSummary:
     finished = run.finished
     return RunSummary(
         id=public_id(run),
@@ -267,7 +259,7 @@ def forked_from(run: Run) -> ForkedFrom | None:
     return msgspec.convert(point, ForkedFrom) if point is not None else None
 
 
-def output_of(index: int, recorded: ToolOutputRecorded) -> ToolOutput:
+def output_of(index: int, recorded: events.ToolOutputRecorded) -> ToolOutput:
     files = tuple(OutputFile(file.name, file.media_type, len(file.data)) for file in recorded.files)
     not_executed, change = recorded.not_executed, recorded.change
     return ToolOutput(index, recorded.tool_name, recorded.output, recorded.ok, files, not_executed, change)
@@ -276,7 +268,7 @@ def output_of(index: int, recorded: ToolOutputRecorded) -> ToolOutput:
 def state_of(
     run: Run,
     seq: int,
-    state: Snapshot,
+    state: events.Snapshot,
     costs: Costs,
     *,
     reasoning: bool,

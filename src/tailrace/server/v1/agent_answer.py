@@ -19,7 +19,7 @@ from tailrace.runs.view.changes import AttemptBegan, CallRuns
 from tailrace.server.http.api_errors import ApiError, error_delta
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
-from tailrace.server.v1.client_call import ClientCall, note_ignored
+from tailrace.server.v1.client_call import ClientCall, set_ignored_header
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec, with_turns_own_calls
 from tailrace.wire.relay import AnswerEncoder
@@ -43,7 +43,7 @@ class _AgentAnswer:
         self._app = call.pipeline.app
         requester = call.request[IDENTITY].name
         self._spec = turn_spec(self._app, call.client_request, requester=requester, history=call.history)
-        note_ignored(call.request, self._spec.ignored)
+        set_ignored_header(call.request, self._spec.ignored)
         self._source = agent_dialect(self._app)
 
     async def answer_whole(self) -> web.Response:

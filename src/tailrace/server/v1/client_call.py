@@ -54,7 +54,7 @@ def run_id_of(given: str) -> str:
     return f"run_{bare[1]}" if bare else given
 
 
-def note_ignored(request: web.Request, ignored: tuple[str, ...]) -> None:
+def set_ignored_header(request: web.Request, ignored: tuple[str, ...]) -> None:
     """Names the parameters that the model is not told in a header of the answer (K129). Clients choose these names: the
     header holds no character that could end it, and not more than clients take."""
     if not ignored:

@@ -27,7 +27,7 @@ _OURS: Final = re.compile(r"call_([0-9a-f]{24})_[0-9]+")
 
 
 def client_call_id(run_id: str, number: int) -> str:
-    """The id under which the client is told the turn's call of that number, counted from 0."""
+    """The id that the client gets for the turn's call of that number, counted from 0."""
     return f"call_{run_id.removeprefix(_PREFIX)}_{number}"
 
 

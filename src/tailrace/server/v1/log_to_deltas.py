@@ -7,29 +7,14 @@ connection and after a restart. A resumed stream therefore numbers its events as
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import assert_never
+from typing import assert_never, get_args
 
 from msgspec.structs import replace
 
+from tailrace import messages
 from tailrace.agent.service import TurnSpec
 from tailrace.events import Entry, RunFinished
 from tailrace.events.attempt_text import AttemptText
-from tailrace.messages import (
-    AnyDelta,
-    Message,
-    NativeDelta,
-    Part,
-    Reasoning,
-    ReasoningDelta,
-    RefusalDelta,
-    Stop,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolCallDelta,
-    Usage,
-    UsageDelta,
-)
 from tailrace.runs.view import RunView, changes
 from tailrace.server.http.api_errors import ApiError, failed_run_error
 from tailrace.server.v1.client_tool_calls import client_call_id
@@ -105,25 +90,25 @@ class LogToDeltas:
         self._foreign = frozenset(foreign)
         self._reasoning = reasoning or turn_id is None
         self._in_order = in_order
-        self._parts: list[Part] = []  # in their order: what came before the newest texts and thoughts
+        self._parts: list[messages.Part] = []  # in their order: what came before the newest texts and thoughts
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._source = source
         self._provider = ""  # of the newest attempt
         self._named_field = USUAL_FIELD  # in which the newest attempt has its thoughts
         self._reasoning_field = USUAL_FIELD  # of the newest thoughts
-        self._calls: list[ToolCall] = []
+        self._calls: list[messages.ToolCall] = []
         self._gap = False  # a text has ended: the next one begins a paragraph
         self._thought_gap = False  # so for the thoughts of another message
-        self._stop: Stop = "unknown"
+        self._stop: messages.Stop = "unknown"
         self._stop_sequence = ""
         self.finished: RunFinished | None = None
 
-    def take_entry(self, entry: Entry) -> list[tuple[changes.Change, list[AnyDelta]]]:
+    def take_entry(self, entry: Entry) -> list[tuple[changes.Change, list[messages.AnyDelta]]]:
         """What the entry changes, each with the deltas that it adds to the answer."""
         return [(change, self._deltas(change)) for change in self._view.apply(entry)]
 
-    def _deltas(self, change: changes.Change) -> list[AnyDelta]:
+    def _deltas(self, change: changes.Change) -> list[messages.AnyDelta]:
         if self._last_message is not None and self._last_message.holds(change):
             return []
         if change.__class__ is changes.TextGrew:  # nearly every change: ahead of the match for speed alone
@@ -145,7 +130,7 @@ class LogToDeltas:
             case changes.Ended(finished=finished):
                 self.finished = finished
                 held = self._last_message.text if self._last_message is not None else ""
-                return [*([TextDelta(self._add_text(held))] if held else []), *self.end_deltas()]
+                return [*([messages.TextDelta(self._add_text(held))] if held else []), *self.end_deltas()]
             case (
                 changes.TextWithdrawn()
                 | changes.CallWritten()
@@ -159,9 +144,9 @@ class LogToDeltas:
             case _:
                 assert_never(change)
 
-    def _grown(self, change: changes.TextGrew) -> list[AnyDelta]:
+    def _grown(self, change: changes.TextGrew) -> list[messages.AnyDelta]:
         text, ends = change.text, change.ends
-        delta: list[AnyDelta] = [TextDelta(self._add_text(text))] if text or not ends else []
+        delta: list[messages.AnyDelta] = [messages.TextDelta(self._add_text(text))] if text or not ends else []
         if ends and not change.final:
             self._gap = bool(self._texts)
         return delta
@@ -185,7 +170,7 @@ class LogToDeltas:
         self._texts.append(text)
         return text
 
-    def _relayed(self, relayed: changes.Relayed) -> list[AnyDelta]:
+    def _relayed(self, relayed: changes.Relayed) -> list[messages.AnyDelta]:
         """A provider's own events, for clients of its dialect; of a chat provider, where it has its reasoning."""
         dialect, events = DIALECTS[relayed.dialect], relayed.events
         if relayed.body is not None:
@@ -195,11 +180,11 @@ class LogToDeltas:
         if dialect.logs_events:
             return deltas
         for delta in deltas:
-            if isinstance(delta, NativeDelta) and (named := named_field(delta)) is not None:
+            if isinstance(delta, messages.NativeDelta) and (named := named_field(delta)) is not None:
                 self._named_field = named
         return deltas if self._reasoning else []
 
-    def _reasoning_delta(self, text: str) -> ReasoningDelta:
+    def _reasoning_delta(self, text: str) -> messages.ReasoningDelta:
         if self._texts and self._in_order and text:
             self._parts += self._said()
             self._texts, self._gap = [], False
@@ -207,22 +192,22 @@ class LogToDeltas:
             text, self._thought_gap = GAP + text, False
         self._thoughts.append(text)
         self._reasoning_field = self._named_field
-        return ReasoningDelta(text)
+        return messages.ReasoningDelta(text)
 
-    def _recorded(self, message: Message, stop: str) -> list[AnyDelta]:
+    def _recorded(self, message: messages.Message, stop: str) -> list[messages.AnyDelta]:
         """The texts came in chunks; here comes what only the recorded message has."""
         self._stop = _STOPS.get(stop, "unknown")
         self._thought_gap = bool(self._thoughts)
-        rest: list[AnyDelta] = []
+        rest: list[messages.AnyDelta] = []
         if self._turn_id is None:
             whole = message_deltas(message, texts=False)
-            rest += [delta for delta in whole if isinstance(delta, (RefusalDelta, NativeDelta))]
+            rest += [delta for delta in whole if isinstance(delta, (messages.RefusalDelta, messages.NativeDelta))]
         for call in self._shown_calls(message):
-            rest.append(ToolCallDelta(len(self._calls), call.id, call.name, call.arguments))
+            rest.append(messages.ToolCallDelta(len(self._calls), call.id, call.name, call.arguments))
             self._calls.append(call)
         return rest
 
-    def _shown_calls(self, message: Message) -> list[ToolCall]:
+    def _shown_calls(self, message: messages.Message) -> list[messages.ToolCall]:
         if self._turn_id is None:
             return [*message.tool_calls]
         calls = [call for call in message.tool_calls if call.name in self._foreign]
@@ -253,7 +238,7 @@ class LogToDeltas:
             finally:
                 del error  # this frame is in its traceback: a cycle (L148)
 
-    def stop(self) -> Stop:
+    def stop(self) -> messages.Stop:
         """How the answer ended, as a neutral value."""
         if self.finished is not None and self.finished.status in ("incomplete", "stopped"):
             return "length"
@@ -265,35 +250,35 @@ class LogToDeltas:
         """The stop string at which the answer ended; empty where it ended otherwise, or the provider does not say."""
         return self._stop_sequence if self.stop() == "end" else ""
 
-    def end_deltas(self) -> list[AnyDelta]:
+    def end_deltas(self) -> list[messages.AnyDelta]:
         named = self.stop_sequence()
         stopped = [stop_sequence_delta(self._source.name, named)] if named else []
-        return [*stopped, UsageDelta(self.usage())]
+        return [*stopped, messages.UsageDelta(self.usage())]
 
-    def usage(self) -> Usage:
-        return self.finished.usage if self.finished is not None else Usage()
+    def usage(self) -> messages.Usage:
+        return self.finished.usage if self.finished is not None else messages.Usage()
 
-    def message(self) -> Message:
+    def message(self) -> messages.Message:
         """The whole text."""
-        return Message("assistant", (*self._parts, *self._thought(), *self._said(), *self._calls))
+        return messages.Message("assistant", (*self._parts, *self._thought(), *self._said(), *self._calls))
 
-    def _thought(self) -> list[Part]:
+    def _thought(self) -> list[messages.Part]:
         """The newest thoughts, as one part."""
         if not (thoughts := "".join(self._thoughts)):
             return []
         maker = f"{self._provider}/"
         if not self._source.reasoning_field:
-            return [Reasoning(thoughts, maker=maker)]
+            return [messages.Reasoning(thoughts, maker=maker)]
         native = {self._reasoning_field: thoughts} if self._reasoning_field else None
-        return [Reasoning(thoughts, self._source.name, native, maker)]
+        return [messages.Reasoning(thoughts, self._source.name, native, maker)]
 
-    def _said(self) -> list[Part]:
+    def _said(self) -> list[messages.Part]:
         """The newest texts, as one part."""
         text = "".join(self._texts)
-        return [Text(text)] if text else []
+        return [messages.Text(text)] if text else []
 
 
-_STOPS: dict[str, Stop] = {"end": "end", "length": "length", "tools": "tools", "filter": "filter", "pause": "pause"}
+_STOPS: dict[str, messages.Stop] = {stop: stop for stop in get_args(messages.Stop)}
 
 
 def progress_comment(change: changes.Change) -> str:

@@ -19,7 +19,7 @@ from functools import partial
 from aiohttp import web
 
 from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, CallLog, RoutedRequest
-from tailrace.calls.raw_model import not_told, with_history
+from tailrace.calls.raw_model import params_left_out, with_history
 from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, JsonObject
@@ -31,7 +31,7 @@ from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_delta
 from tailrace.server.http.route import Answering, json_response
 from tailrace.server.http.sse_stream import EventStream
-from tailrace.server.v1.client_call import ClientCall, note_ignored
+from tailrace.server.v1.client_call import ClientCall, set_ignored_header
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.relay import AnswerEncoder
@@ -45,8 +45,8 @@ async def begin_raw(call: ClientCall) -> Answering:
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
     kept: JsonObject = {"api": call.dialect.name, "request": client_request.body}
-    if ignored := not_told(routes[0], client_request):
-        note_ignored(call.request, ignored)
+    if ignored := params_left_out(routes[0], client_request):
+        set_ignored_header(call.request, ignored)
         kept["ignored"] = ignored
     new = NewRun(CALL_KIND, kept, client_request.model, durability="memory")
     run, lease = await app.journal.start(new, app.owner, lease_s=REQUEST_LEASE_S)
@@ -125,7 +125,7 @@ class _RawAnswer:
         if route.provider.name != provider or route.provider.dialect != client_request.dialect:
             route = next((route for route in self._routes if route.provider.name == provider), self._routes[0])
             self._answering = route
-            note_ignored(self._call.request, not_told(route, client_request))
+            set_ignored_header(self._call.request, params_left_out(route, client_request))
         return DIALECTS[route.provider.dialect]
 
     async def _complete(self, record: CallLog) -> CallResult:

@@ -23,15 +23,7 @@ from tailrace.ports import (
     NewRun,
     Signal,
 )
-from tailrace.testing.conformance.sample_runs import (
-    NEW,
-    everything,
-    finished_run,
-    refused,
-    started,
-    texts_of,
-    written,
-)
+from tailrace.testing.conformance import sample_runs
 from tailrace.testing.conformance.wall_clock import WallClock
 
 
@@ -39,7 +31,7 @@ class RunStoreConformance:
     """Creating, claiming, releasing, writing, listing, compacting and deleting runs."""
 
     async def test_a_run_begins_with_run_started(self, journal: Journal, wall_clock: WallClock) -> None:
-        run = await journal.create(NEW)
+        run = await journal.create(sample_runs.NEW)
         assert (run.state, run.last_seq, run.first_seq, run.claims, run.owner) == ("pending", 1, 1, 0, "")
         assert run == await journal.get(run.id)
         assert await journal.read(run.id) == (events.Entry(1, events.RunStarted("agent", "m", "s", wall_clock.now)),)
@@ -52,7 +44,7 @@ class RunStoreConformance:
         assert await journal.runs() == [run]
 
     async def test_an_unknown_run_is_said(self, journal: Journal) -> None:
-        await refused(
+        await sample_runs.refused(
             RunNotFound,
             journal.get("run_0"),
             journal.read("run_0"),
@@ -66,7 +58,7 @@ class RunStoreConformance:
         )
 
     async def test_the_second_claimant_is_told_who_owns_the_run(self, journal: Journal) -> None:
-        run, _ = await started(journal, owner="first")
+        run, _ = await sample_runs.started(journal, owner="first")
         with pytest.raises(RunOwned) as refusal:
             await journal.claim(run.id, "second")
         assert refusal.value.owner == "first"
@@ -75,11 +67,11 @@ class RunStoreConformance:
     async def test_a_run_whose_lease_expired_may_be_claimed_by_others(
         self, journal: Journal, wall_clock: WallClock
     ) -> None:
-        run, old = await started(journal)
-        await written(journal, old, [events.MessageChunk("a")])
+        run, old = await sample_runs.started(journal)
+        await sample_runs.written(journal, old, [events.MessageChunk("a")])
         await journal.renew(old, lease_s=40.0)
         wall_clock.now += 39.0
-        await refused(RunOwned, journal.claim(run.id, "other"))
+        await sample_runs.refused(RunOwned, journal.claim(run.id, "other"))
         assert await journal.orphans() == []
         wall_clock.now += 2.0
         assert [orphan.id for orphan in await journal.orphans()] == [run.id]
@@ -89,12 +81,12 @@ class RunStoreConformance:
         with pytest.raises(StaleEpoch):
             journal.append(old, [events.MessageChunk("late")])
         finished = events.RunFinished("completed", "a")
-        await refused(StaleEpoch, journal.renew(old), journal.commit(old), journal.seal(old, finished))
-        assert await written(journal, new, [events.MessageChunk("b")]) == 3
-        assert texts_of(await journal.read(run.id)) == ["a", "b"]
+        await sample_runs.refused(StaleEpoch, journal.renew(old), journal.commit(old), journal.seal(old, finished))
+        assert await sample_runs.written(journal, new, [events.MessageChunk("b")]) == 3
+        assert sample_runs.texts_of(await journal.read(run.id)) == ["a", "b"]
 
     async def test_a_released_run_is_free_at_once(self, journal: Journal) -> None:
-        run, lease = await started(journal)
+        run, lease = await sample_runs.started(journal)
         journal.append(lease, [events.MessageChunk("a")])
         await journal.release(lease)
         assert (await journal.get(run.id)).state == "pending"
@@ -107,13 +99,13 @@ class RunStoreConformance:
         assert (await journal.get(run.id)).owner == "other"
 
     async def test_I102_a_parked_run_waits_for_a_person(self, journal: Journal) -> None:
-        run, lease = await started(journal)
+        run, lease = await sample_runs.started(journal)
         await journal.park(lease, events.RunFailure("crash_loop", "it kept crashing"))
         run = await journal.get(run.id)
         assert (run.state, run.parked) == ("parked", events.RunFailure("crash_loop", "it kept crashing"))
         assert (await journal.read(run.id))[-1].event == events.GatewayNotice("parked", "it kept crashing")
         assert await journal.orphans() == []
-        await refused(RunParked, journal.claim(run.id, "other"))
+        await sample_runs.refused(RunParked, journal.claim(run.id, "other"))
         assert (await journal.unpark(run.id)).state == "pending"
         await journal.claim(run.id, "other")
 
@@ -190,7 +182,7 @@ class RunStoreConformance:
             journal.writer(other)(2, [events.MessageChunk("late")])
 
     async def test_H99_entries_are_numbered_without_gaps(self, journal: Journal) -> None:
-        run, lease = await started(journal)
+        run, lease = await sample_runs.started(journal)
         assert journal.append(lease, []) == 1
         assert journal.append(lease, [events.MessageChunk("a"), events.MessageChunk("b")]) == 3
         assert journal.append(lease, [events.MessageChunk("c")], attempt=2) == 4
@@ -202,29 +194,29 @@ class RunStoreConformance:
         assert await journal.read(run.id, after=4) == ()
 
     async def test_a_sealed_run_takes_nothing_more(self, journal: Journal) -> None:
-        run, lease = await started(journal)
+        run, lease = await sample_runs.started(journal)
         finished = events.RunFinished("completed", "", Usage(3, 4), at=5.0)
         assert await journal.seal(lease, finished) == events.Entry(2, finished)
         run = await journal.get(run.id)
         assert (run.state, run.finished, run.last_seq, run.owner) == ("completed", finished, 2, "")
-        await refused(RunSealed, journal.commit(lease), journal.renew(lease), journal.seal(lease, finished))
+        await sample_runs.refused(RunSealed, journal.commit(lease), journal.renew(lease), journal.seal(lease, finished))
         with pytest.raises(RunSealed):
             journal.append(lease, [events.MessageChunk("late")])
-        await refused(RunSealed, journal.claim(run.id, "other"))
+        await sample_runs.refused(RunSealed, journal.claim(run.id, "other"))
         await journal.release(lease)
         assert await journal.get(run.id) == run
         assert await journal.orphans() == []
 
     async def test_a_run_that_is_sealed_soon_ends_without_a_caller_that_waits(self, journal: Journal) -> None:
-        (run, lease), told = await started(journal), asyncio.get_running_loop().create_future()
+        (run, lease), told = await sample_runs.started(journal), asyncio.get_running_loop().create_future()
         journal.seal_soon(lease, events.RunFinished("completed"), told.set_result)
         assert (await told, (await journal.get(run.id)).state) == (None, "completed")
 
     async def test_sealing_refuses_an_output_that_the_log_does_not_show(self, journal: Journal) -> None:
-        run, lease = await started(journal)
+        run, lease = await sample_runs.started(journal)
         journal.append(lease, [events.MessageChunk("wrong"), events.AttemptDiscarded()])
         journal.append(lease, [events.MessageChunk("right")], attempt=2)
-        await refused(OutputMismatch, journal.seal(lease, events.RunFinished("completed", "wrongright")))
+        await sample_runs.refused(OutputMismatch, journal.seal(lease, events.RunFinished("completed", "wrongright")))
         assert (await journal.get(run.id)).state == "running"
         await journal.seal(lease, events.RunFinished("completed", "right"))
         entries = await journal.read(run.id)
@@ -234,33 +226,33 @@ class RunStoreConformance:
     async def test_sealing_after_another_claim_checks_the_whole_log(
         self, journal: Journal, wall_clock: WallClock
     ) -> None:
-        run, lease = await started(journal)
-        await written(journal, lease, [events.MessageChunk("Hel")])
+        run, lease = await sample_runs.started(journal)
+        await sample_runs.written(journal, lease, [events.MessageChunk("Hel")])
         wall_clock.now += 31.0
         lease = await journal.claim(run.id, "other")
         journal.append(lease, [events.MessageChunk("lo")], attempt=2)
-        await refused(OutputMismatch, journal.seal(lease, events.RunFinished("completed", "lo")))
+        await sample_runs.refused(OutputMismatch, journal.seal(lease, events.RunFinished("completed", "lo")))
         await journal.seal(lease, events.RunFinished("completed", "Hello"))
 
     async def test_durability_in_memory_is_recorded_at_the_end(self, journal: Journal) -> None:
         new = NewRun("call", durability="memory", idempotency_key="m")
-        run, lease = await started(journal, new)
+        run, lease = await sample_runs.started(journal, new)
         viewer = journal.tail(run.id)
-        await written(journal, lease, [events.MessageChunk("a")])
+        await sample_runs.written(journal, lease, [events.MessageChunk("a")])
         assert [entry.seq for entry in await anext(viewer)] == [1, 2]
         assert await journal.create(new) == await journal.get(run.id)
         await journal.seal(lease, events.RunFinished("completed", "a"))
         assert (await journal.get(run.id)).new.durability == "memory"
         assert [entry.seq for entry in await journal.read(run.id)] == [1, 2, 3]
-        assert [entry.seq for entry in await everything(viewer)] == [3]
+        assert [entry.seq for entry in await sample_runs.everything(viewer)] == [3]
 
     async def test_what_is_due_for_compaction_can_be_listed(self, journal: Journal, wall_clock: WallClock) -> None:
-        old = await finished_run(journal)
+        old = await sample_runs.finished_run(journal)
         wall_clock.now += 10.0
-        new = await finished_run(journal)
+        new = await sample_runs.finished_run(journal)
         cutoff = wall_clock.now - 5.0
         wall_clock.now += 1.0
-        open_run, _ = await started(journal)
+        open_run, _ = await sample_runs.started(journal)
         assert await journal.runs(ended_before=cutoff, compacted=False) == [old]
         old = await journal.compact(old.id)
         assert await journal.runs(ended_before=cutoff, compacted=False) == []
@@ -268,11 +260,11 @@ class RunStoreConformance:
         assert await journal.runs(compacted=False) == [await journal.get(open_run.id), new]
 
     async def test_only_what_has_ended_is_compacted_or_deleted(self, journal: Journal) -> None:
-        run, lease = await started(journal, NewRun("call", idempotency_key="d"))
-        await refused(RunOwned, journal.compact(run.id), journal.delete(run.id))
+        run, lease = await sample_runs.started(journal, NewRun("call", idempotency_key="d"))
+        await sample_runs.refused(RunOwned, journal.compact(run.id), journal.delete(run.id))
         await journal.seal(lease, events.RunFinished("completed"))
         await journal.delete(run.id)
-        await refused(RunNotFound, journal.get(run.id))
+        await sample_runs.refused(RunNotFound, journal.get(run.id))
         assert await journal.runs() == []
         again = await journal.create(NewRun("call", idempotency_key="d"))
         assert again.id != run.id

@@ -16,16 +16,8 @@ from msgspec.structs import replace
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.provider.edits import EDITS
 from tailrace.testing.provider.scenario import Scenario, Status
+from tailrace.testing.scripted import failures
 from tailrace.testing.scripted.chat import DONE
-from tailrace.testing.scripted.failures import (
-    BAD_REQUEST,
-    BY_STATUS,
-    NO_STREAMING,
-    TOO_LONG,
-    Failure,
-    error_body,
-    refused_field,
-)
 from tailrace.testing.scripted.render import body_of, events_of, frame
 from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse
 
@@ -73,19 +65,19 @@ def instead_of_answer(
 ) -> Response | None:
     """What the scenario has instead of an answer, if anything."""
     if (field := next((name for name in scenario.refuses if _has(request.body, name)), None)) is not None:
-        return failed(refused_field(field), dialect, request)
+        return failed(failures.refused_field(field), dialect, request)
     if scenario.status is not None:
         return _error_status(scenario.status, dialect, request)
     if scenario.instead == "html":
         return Response(200, HTML, (PAGE,))
     if scenario.instead == "bad-request":
-        return failed(BAD_REQUEST, dialect, request)
+        return failed(failures.BAD_REQUEST, dialect, request)
     if scenario.instead == "too-long":
-        return failed(TOO_LONG, dialect, request)
+        return failed(failures.TOO_LONG, dialect, request)
     if scenario.instead == "garbage":
         return Response(200, SSE, (GARBAGE,))
     if scenario.instead == "no-streaming" and streamed:
-        return failed(NO_STREAMING, dialect, request)
+        return failed(failures.NO_STREAMING, dialect, request)
     return None
 
 
@@ -96,8 +88,8 @@ def _has(body: JsonObject, field: str) -> bool:
     return isinstance(inner := body.get(name), dict) and _has(inner, rest)
 
 
-def failed(failure: Failure, dialect: Dialect, request: ScriptedRequest) -> Response:
-    return Response(failure.status, JSON, (encode_body(error_body(dialect, failure, request)),))
+def failed(failure: failures.Failure, dialect: Dialect, request: ScriptedRequest) -> Response:
+    return Response(failure.status, JSON, (encode_body(failures.error_body(dialect, failure, request)),))
 
 
 def models(names: list[str], *, anthropic: bool) -> Response:
@@ -126,7 +118,7 @@ def _error_status(status: Status, dialect: Dialect, request: ScriptedRequest) ->
     headers = {"retry-after": value} if value else {}
     if status.html:
         return Response(status.code, HTML, (PAGE,), headers)
-    return replace(failed(BY_STATUS[status.code], dialect, request), headers=headers)
+    return replace(failed(failures.BY_STATUS[status.code], dialect, request), headers=headers)
 
 
 def _plain(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> Response:

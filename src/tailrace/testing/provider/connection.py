@@ -25,7 +25,7 @@ from tailrace.testing.provider.compose import COMMENT, Response, compose, counte
 from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
 from tailrace.testing.provider.kept import KeptResponses
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
-from tailrace.testing.scripted.failures import BY_STATUS, Failure
+from tailrace.testing.scripted.failures import BY_STATUS, INVALID, Failure
 from tailrace.testing.scripted.reply import Reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_request
 
@@ -184,9 +184,7 @@ class Connection(asyncio.Protocol):
         counts = _COUNT_ROUTES.get(request.path)
         dialect = counts or _ROUTES.get(request.path)
         if dialect is None or request.method != "POST":
-            missing = Failure(
-                404, f"no route {request.method} {request.path}", "invalid_request_error", "not_found_error"
-            )
+            missing = Failure(404, f"no route {request.method} {request.path}", INVALID, "not_found_error")
             return Scenario(), failed(missing, "chat", scripted_request("chat", {}))
         try:
             body = msgspec.json.decode(request.body, type=dict)
@@ -210,7 +208,7 @@ class Connection(asyncio.Protocol):
                 chosen = Scenario(name=chosen.name, reply=chosen.reply, refuses=chosen.refuses)
             response = compose(chosen, scripted.dialect, scripted)
         except UnknownScenario as exc:
-            unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")
+            unknown = Failure(404, str(exc), INVALID, "not_found_error", "model_not_found", "model")
             return Scenario(), failed(unknown, scripted.dialect, scripted)
         if scripted.dialect == "responses" and response.status == 200:
             self._host.kept.keep(chosen, scripted)

@@ -15,7 +15,7 @@ from tailrace.messages import JsonObject, Value
 from tailrace.testing.provider.compose import JSON, Response, encode_body, failed, instead_of_answer, streamed_events
 from tailrace.testing.provider.http import HttpRequest
 from tailrace.testing.provider.scenario import Scenario
-from tailrace.testing.scripted.failures import Failure
+from tailrace.testing.scripted.failures import INVALID, Failure
 from tailrace.testing.scripted.render import body_of, events_of
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse, scripted_request
 
@@ -60,7 +60,7 @@ class KeptResponses:
         kept = self._kept.get(found["id"])
         if kept is None:
             text = f"Response with id '{found['id']}' not found."
-            return failed(Failure(404, text, "invalid_request_error", "not_found_error"), "responses", _NO_REQUEST)
+            return failed(Failure(404, text, INVALID, "not_found_error"), "responses", _NO_REQUEST)
         if found["cancel"]:
             self.cancelled.append(found["id"])
             return _json({**kept.body, "status": "cancelled", "output": [], "usage": None})

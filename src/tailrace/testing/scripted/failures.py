@@ -9,14 +9,16 @@ from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.scripted import responses
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
+INVALID = "invalid_request_error"  # in both families' words
+
 
 class Failure(Value):
     """One kind of failure in both families' words."""
 
     status: int
     message: str
-    openai_type: str
-    anthropic_type: str
+    openai_type: str = INVALID
+    anthropic_type: str = INVALID
     openai_code: str | None = None
     param: str | None = None
     details: JsonObject | None = None  # Anthropic: what a client can act on
@@ -24,24 +26,14 @@ class Failure(Value):
 
 
 FAILURES: dict[str, Failure] = {
-    "invalid": Failure(400, "Invalid request: messages is malformed", "invalid_request_error", "invalid_request_error"),
-    "auth": Failure(
-        401, "Incorrect API key provided", "invalid_request_error", "authentication_error", "invalid_api_key"
-    ),
-    "permission": Failure(
-        403, "You have no access to this model", "invalid_request_error", "permission_error", "forbidden"
-    ),
-    "not-found": Failure(
-        404, "The model does not exist", "invalid_request_error", "not_found_error", "model_not_found", "model"
-    ),
+    "invalid": Failure(400, "Invalid request: messages is malformed"),
+    "auth": Failure(401, "Incorrect API key provided", INVALID, "authentication_error", "invalid_api_key"),
+    "permission": Failure(403, "You have no access to this model", INVALID, "permission_error", "forbidden"),
+    "not-found": Failure(404, "The model does not exist", INVALID, "not_found_error", "model_not_found", "model"),
     "timeout": Failure(408, "The request timed out", "timeout", "timeout_error", "request_timeout"),
     "conflict": Failure(409, "Another request holds the lock", "conflict", "conflict_error", "conflict"),
-    "too-large": Failure(
-        413, "Request exceeds the maximum size", "invalid_request_error", "request_too_large", "request_too_large"
-    ),
-    "unprocessable": Failure(
-        422, "The request cannot be processed", "invalid_request_error", "invalid_request_error", "unprocessable"
-    ),
+    "too-large": Failure(413, "Request exceeds the maximum size", INVALID, "request_too_large", "request_too_large"),
+    "unprocessable": Failure(422, "The request cannot be processed", openai_code="unprocessable"),
     "rate-limit": Failure(429, "Rate limit reached", "requests", "rate_limit_error", "rate_limit_exceeded"),
     "server": Failure(500, "The server had an error", "server_error", "api_error", "server_error"),
     "bad-gateway": Failure(502, "Bad gateway", "server_error", "api_error", "bad_gateway"),
@@ -52,33 +44,20 @@ BY_STATUS: dict[int, Failure] = {failure.status: failure for failure in FAILURES
 TOO_LONG = Failure(
     400,
     "Your input exceeds the context window of this model. Please adjust your input and try again.",
-    "invalid_request_error",
-    "invalid_request_error",
-    "context_length_exceeded",
-    "input",
+    openai_code="context_length_exceeded",
+    param="input",
     anthropic_message="prompt is too long: 214000 tokens > 200000 maximum",
 )
-BAD_REQUEST = Failure(400, "Bad request", "invalid_request_error", "invalid_request_error")
+BAD_REQUEST = Failure(400, "Bad request")
 NO_STREAMING = Failure(
-    400,
-    "Streaming is not supported for this model",
-    "invalid_request_error",
-    "invalid_request_error",
-    "unsupported_value",
-    "stream",
+    400, "Streaming is not supported for this model", openai_code="unsupported_value", param="stream"
 )
 
 
 def refused_field(name: str) -> Failure:
     """A field of the request that the endpoint does not know."""
-    return Failure(
-        400,
-        f"Unsupported parameter: '{name}' is not supported with this model.",
-        "invalid_request_error",
-        "invalid_request_error",
-        "unsupported_parameter",
-        name,
-    )
+    message = f"Unsupported parameter: '{name}' is not supported with this model."
+    return Failure(400, message, openai_code="unsupported_parameter", param=name)
 
 
 def error_body(dialect: Dialect, failure: Failure, request: ScriptedRequest) -> JsonObject:

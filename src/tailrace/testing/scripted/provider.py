@@ -11,19 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import NoReturn, TypeAlias, assert_never
 
+from tailrace import messages
 from tailrace.errors import ProviderError, Rejected, StreamCut
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    Dialect,
-    ErrorDelta,
-    ModelRequest,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCallDelta,
-    Value,
-)
 from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.testing.scripted.failures import FAILURES, error_body, error_events
 from tailrace.testing.scripted.render import body_of, events_of, frame
@@ -35,21 +24,21 @@ from tailrace.wire.failure import failure_in, stream_cut, to_exception
 from tailrace.wire.quirks import NONE
 
 
-class Stall(Value):
+class Stall(messages.Value):
     """The reply's first `after` pieces, and then silence until the caller gives up."""
 
     reply: Reply = Reply()
     after: int = 0
 
 
-class Cut(Value):
+class Cut(messages.Value):
     """The reply's first `after` pieces, and then the end of the connection."""
 
     reply: Reply = Reply()
     after: int = 0
 
 
-class Fail(Value):
+class Fail(messages.Value):
     """The reply's first `after` pieces, and then the provider's word for what went wrong: a key of `FAILURES`."""
 
     kind: str
@@ -75,25 +64,25 @@ class ScriptedProvider:
         self,
         script: Iterable[ScriptItem | str],
         *,
-        dialect: Dialect = "chat",
+        dialect: messages.Dialect = "chat",
         name: str = "scripted",
         pace_s: float = 0.0,
     ) -> None:
         """`pace_s` passes on the loop's clock before each event of a stream."""
         self.name = name
-        self.dialect: Dialect = dialect
-        self.requests: list[ModelRequest] = []
+        self.dialect: messages.Dialect = dialect
+        self.requests: list[messages.ModelRequest] = []
         self._script = iter(script)
         self._pace_s = pace_s
 
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
+    async def stream(self, request: messages.ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         turn = self._next(request)
         scripted = self._scripted(request, stream=True)
         async with aclosing(_ScriptedAnswer(turn, scripted, DIALECTS[self.dialect], self.name, self._pace_s)) as answer:
             yield answer
 
-    async def complete(self, request: ModelRequest) -> Completion:
+    async def complete(self, request: messages.ModelRequest) -> messages.Completion:
         turn = self._next(request)
         scripted = self._scripted(request, stream=False)
         await asyncio.sleep(0)  # a place to be cancelled, as every real call has
@@ -107,7 +96,7 @@ class ScriptedProvider:
         error = failure_in(error_body(self.dialect, failure, scripted), status=failure.status)
         raise to_exception(error or stream_cut(), provider=self.name)
 
-    def _next(self, request: ModelRequest) -> Reply | Stall | Cut | Fail:
+    def _next(self, request: messages.ModelRequest) -> Reply | Stall | Cut | Fail:
         self.requests.append(request)
         turn = next(self._script, None)
         if turn is None:
@@ -117,7 +106,7 @@ class ScriptedProvider:
             raise turn
         return reply(turn) if isinstance(turn, str) else turn
 
-    def _scripted(self, request: ModelRequest, *, stream: bool) -> ScriptedRequest:
+    def _scripted(self, request: messages.ModelRequest, *, stream: bool) -> ScriptedRequest:
         return scripted_request(self.dialect, DIALECTS[self.dialect].encode_request(request, stream=stream))
 
 
@@ -135,17 +124,17 @@ class _ScriptedAnswer(AnswerStream):
         self._decoder: StreamDecoder = wire.decoder(NONE)
         self._deltas = self._play()
 
-    async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
+    async def pump(self, take: Callable[[list[messages.AnyDelta]], None]) -> None:
         async for deltas in self._deltas:
             take(deltas)
 
-    def completion(self) -> Completion:
+    def completion(self) -> messages.Completion:
         return self._wire.completion_from_body(self._decoder.rebuilt_body())
 
     async def aclose(self) -> None:
         await self._deltas.aclose()
 
-    async def _play(self) -> AsyncGenerator[list[AnyDelta], None]:
+    async def _play(self) -> AsyncGenerator[list[messages.AnyDelta], None]:
         played, limit = (self._turn, None) if isinstance(self._turn, Reply) else (self._turn.reply, self._turn.after)
         sent = 0
         for event in events_of(self._wire.name, played, self._request):
@@ -174,21 +163,21 @@ class _ScriptedAnswer(AnswerStream):
             case _:
                 assert_never(self._turn)
 
-    def _feed(self, events: list[Sse]) -> list[AnyDelta]:
+    def _feed(self, events: list[Sse]) -> list[messages.AnyDelta]:
         deltas = [delta for event in events for delta in self._decoder.feed(frame(event))]
         self._raise_for(deltas)
         return deltas
 
-    def _raise_for(self, deltas: list[AnyDelta]) -> None:
-        if deltas and isinstance(error := deltas[-1], ErrorDelta):
+    def _raise_for(self, deltas: list[messages.AnyDelta]) -> None:
+        if deltas and isinstance(error := deltas[-1], messages.ErrorDelta):
             raise to_exception(error, provider=self._name)
 
 
-def _is_content(delta: AnyDelta) -> bool:
+def _is_content(delta: messages.AnyDelta) -> bool:
     match delta:
-        case TextDelta(text=text) | ReasoningDelta(text=text) | RefusalDelta(text=text):
+        case messages.TextDelta(text=text) | messages.ReasoningDelta(text=text) | messages.RefusalDelta(text=text):
             return bool(text)
-        case ToolCallDelta(arguments=arguments):
+        case messages.ToolCallDelta(arguments=arguments):
             return bool(arguments)
         case _:
             return False

@@ -95,8 +95,6 @@ async def _model(call: SlashCall) -> None:
     choice = call.conversation.choice
     stand_ins = "".join(f", then {ref.provider}/{ref.name}" for ref in choice.fallbacks)
     call.surface.notify(f"model: {choice.provider}/{choice.name}{stand_ins}")
-    if call.argument and (reason := await call.conversation.unreachable()):
-        call.surface.notify(f"warning: {reason}")
 
 
 async def _use_model(call: SlashCall) -> None:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from tailrace.agent.service import AgentService
 from tailrace.agent.session import TURN_KIND
-from tailrace.calls.raw_model import not_told
+from tailrace.calls.raw_model import params_left_out
 from tailrace.calls.service import CallService, CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Batch, Run
@@ -28,7 +28,7 @@ from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import OBJECTS, TEXT, Answering, Route, json_response, nullable, object_schema
 from tailrace.server.http.session_access import check_session
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema, require_agent
-from tailrace.server.v1.client_call import ClientCall, answer_id, forwarded_headers, note_ignored
+from tailrace.server.v1.client_call import ClientCall, answer_id, forwarded_headers, set_ignored_header
 from tailrace.server.v1.model_target import (
     agent_dialect,
     is_agent,
@@ -194,12 +194,12 @@ class Responses:
         if first is None:
             client_request = await with_turns_own_calls(self._app, client_request, request[IDENTITY])
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
-            note_ignored(request, spec.ignored)
+            set_ignored_header(request, spec.ignored)
             spec = msgspec.structs.replace(spec, busy="queue")
             work = self._app.agents.submit(spec, session=asked.session, durability=durability)
         else:
-            ignored = not_told(first, client_request)
-            note_ignored(request, ignored)
+            ignored = params_left_out(first, client_request)
+            set_ignored_header(request, ignored)
             call = CallSpec(asked.body, history, origin, client_request.headers, ignored)
             work = self._app.calls.submit(call, model=asked.model, session=asked.session, durability=durability)
         return await self._pipeline.run_to_end(work)

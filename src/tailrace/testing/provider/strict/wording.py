@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tailrace.messages import JsonObject
-from tailrace.testing.scripted.failures import Failure
+from tailrace.testing.scripted.failures import INVALID, Failure
 
-INVALID = "invalid_request_error"
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
