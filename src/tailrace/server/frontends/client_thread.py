@@ -3,7 +3,7 @@
 A front end sends its whole list of messages with each request and names them by ids of its own. The session in the
 journal is the truth: what the list repeats is not added again. Only two things of the list count. The messages after
 the last one that is known are new. The turns after the newest one that is repeated were removed by the user, who edited
-an earlier message or asked anew: from then on the model does not see them.
+an earlier message or asked anew: from then on the model does not read them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MADE_HERE: Final = re.compile(r"(run_[0-9a-f]{24})-[a-z]?[0-9]+")
 
 
 def message_id(run_id: str, number: int, kind: str = "") -> str:
-    """The id that a message of a turn has at the front end. `kind` is a letter; without one it is an answer's."""
+    """The id that a front end gets for a message of a turn. `kind` is a letter; without one it is an answer's."""
     return f"{run_id}-{kind}{number}"
 
 
