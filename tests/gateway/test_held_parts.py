@@ -102,3 +102,34 @@ async def test_a_paste_that_a_killed_process_held_is_joined_by_the_next_one(tmp_
             await inbox.put(update)
         await asyncio.sleep(10)
         assert here.provider.requests == [], "the same update is the same run"
+
+
+@driven
+async def test_a_paste_whose_last_part_is_cancelled_is_asked_whole_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the client of a webhook hangs up, or the process that polls loses its lease."""
+    async with town(tmp_path, reply("Both.")) as here:
+        inbox, submit = await inbox_of(here), here.app.agents.submit
+        stuck = asyncio.Event()
+
+        async def hang(*_: Any, **__: Any) -> None:
+            stuck.set()
+            await asyncio.Event().wait()
+
+        await inbox.put(part("u1", FIRST))
+        monkeypatch.setattr(here.app.agents, "submit", hang)
+        last = asyncio.ensure_future(inbox.put(part("u2", SECOND, at_limit=False)))
+        await stuck.wait()
+        monkeypatch.setattr(here.app.agents, "submit", submit)
+        last.cancel()
+        await asyncio.wait([last])
+        await inbox.put(part("u1", FIRST))
+        await inbox.put(part("u2", SECOND, at_limit=False))
+        async with asyncio.timeout(1):
+            await inbox.until_released("u1")
+            await inbox.until_released("u2")
+        assert not inbox.holds_parts
+        await asyncio.sleep(10)
+        assert here.said == [f"{FIRST}\n{SECOND}"]
+        assert len(await here.runs()) == 1

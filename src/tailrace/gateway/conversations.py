@@ -118,7 +118,8 @@ class Conversations:
             # Delivered again, it would fail again and hold up all that follows: it is handled, and the user is told.
             self._say_failed(update, exc)
         except BaseException:
-            self._recent.forget(update.update_id)
+            if update.update_id not in self._unreleased:
+                self._recent.forget(update.update_id)
             raise
 
     def _say_failed(self, update: Update, error: Exception) -> None:
@@ -245,7 +246,8 @@ class Conversations:
             self._unreleased.setdefault(update_id, loop.create_future())
 
     async def _ask_whole(self, whole: MessageReceived) -> None:
-        """Raises `TailraceError`: the platform delivers its parts again, of which none is acknowledged."""
+        """Raises `TailraceError`: the platform delivers its parts again, of which none is acknowledged. Cancelled, it
+        holds a paste again, and `join_pastes` asks it at once: a part may be acknowledged and not come again."""
         try:
             await self._start_run(whole)
         except TailraceError as exc:
@@ -256,7 +258,18 @@ class Conversations:
         except Exception:
             self._release(whole)  # its sender is told, and it is not delivered again
             raise
+        except BaseException:
+            if whole.parts or whole.update_id in self._unreleased:
+                self._hold_again(whole)
+            raise
         self._release(whole)
+
+    def _hold_again(self, whole: MessageReceived) -> None:
+        loop = asyncio.get_running_loop()
+        for update_id in part_ids(whole):
+            self._unreleased.setdefault(update_id, loop.create_future())
+        self._pastes.hold_again([whole])
+        self._held.set()
 
     def _release(self, whole: MessageReceived, error: TailraceError | None = None) -> None:
         for update_id in part_ids(whole):
