@@ -354,11 +354,11 @@ class Conversations:
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{joined.update_id if joined is not None else received.update_id}"
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
-        self._joined.pop(received.update_id, None)  # not before: what was cancelled is begun again
         self._pastes.note_asked(received, run.id, asyncio.get_running_loop().time())
         chrome, showing = self._sessions.chrome(chosen), self._sessions.showing(place)
         shown = DeliverySpec(run.id, place, showing, chrome, requester)
         await self._deliveries.deliver(shown, later=later)
+        self._joined.pop(received.update_id, None)  # not before: what was cancelled is begun again
 
     async def _with_quoted(self, received: MessageReceived) -> MessageReceived:
         """With what the platform must be asked for, and the files of what is quoted."""
