@@ -10,6 +10,7 @@ import pytest
 
 from gateway.fake_gateways import Town, town
 from tailrace.events.speakers import SpokenBy, marked_message
+from tailrace.gateway.deliveries import Deliveries
 from tailrace.gateway.inbound.pastes import PASTE_GAP_S
 from tailrace.messages import user
 from tailrace.testing.clock import driven
@@ -162,3 +163,26 @@ async def test_what_is_forwarded_in_a_group_is_not_heard_without_a_comment_to_th
         await here.write("When is that?", kind="group")
         await asyncio.sleep(20)
         assert here.said == ['[from 1 "user 1"]\n| When is that?']
+
+
+@driven
+async def test_a_comment_and_a_forwarded_message_cancelled_while_shown_are_one_question_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, THINKING, reply("At six.")) as here:
+        await here.write("When is that?")
+        await asyncio.sleep(1)
+        deliver, stuck = Deliveries.deliver, asyncio.Event()
+
+        async def hang(*_: object, **__: object) -> None:
+            stuck.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(Deliveries, "deliver", hang)
+        forwarding = asyncio.ensure_future(here.write(LETTER, forwarded=True))
+        await stuck.wait()
+        monkeypatch.setattr(Deliveries, "deliver", deliver)
+        forwarding.cancel()
+        await asyncio.sleep(20)
+        assert here.said == [f"When is that?\n{LETTER}"]
+        assert here.chat.texts == ("At six.",)

@@ -102,3 +102,57 @@ async def test_a_paste_that_a_killed_process_held_is_joined_by_the_next_one(tmp_
             await inbox.put(update)
         await asyncio.sleep(10)
         assert here.provider.requests == [], "the same update is the same run"
+
+
+@driven
+async def test_a_paste_whose_last_part_is_cancelled_is_asked_whole_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the client of a webhook hangs up, or the process that polls loses its lease."""
+    async with town(tmp_path, reply("Both.")) as here:
+        inbox, submit = await inbox_of(here), here.app.agents.submit
+        stuck = asyncio.Event()
+
+        async def hang(*_: Any, **__: Any) -> None:
+            stuck.set()
+            await asyncio.Event().wait()
+
+        await inbox.put(part("u1", FIRST))
+        monkeypatch.setattr(here.app.agents, "submit", hang)
+        last = asyncio.ensure_future(inbox.put(part("u2", SECOND, at_limit=False)))
+        await stuck.wait()
+        monkeypatch.setattr(here.app.agents, "submit", submit)
+        last.cancel()
+        await asyncio.wait([last])
+        await inbox.put(part("u1", FIRST))
+        await inbox.put(part("u2", SECOND, at_limit=False))
+        async with asyncio.timeout(1):
+            await inbox.until_released("u1")
+            await inbox.until_released("u2")
+        assert not inbox.holds_parts
+        await asyncio.sleep(10)
+        assert here.said == [f"{FIRST}\n{SECOND}"]
+        assert len(await here.runs()) == 1
+
+
+@driven
+async def test_a_paste_that_storage_refuses_at_its_time_stays_held_and_is_asked_when_storage_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, reply("One.")) as here:
+        inbox, submit = await inbox_of(here), here.app.agents.submit
+
+        async def full(*_: Any, **__: Any) -> None:
+            raise StorageFailed("the disk is full")
+
+        monkeypatch.setattr(here.app.agents, "submit", full)
+        await inbox.put(part("u1", FIRST))
+        with pytest.raises(StorageFailed):
+            await inbox.until_released("u1")
+        await inbox.put(part("u1", FIRST))  # a platform that got no acknowledgement; Discord takes none
+        assert (inbox.holds_parts, await is_released(inbox, "u1")) == (True, False)
+        monkeypatch.setattr(here.app.agents, "submit", submit)
+        await inbox.until_released("u1")
+        await asyncio.sleep(10)
+        assert (inbox.holds_parts, here.said, here.chat.texts) == (False, [FIRST], ("One.",))
+        assert len(await here.runs()) == 1

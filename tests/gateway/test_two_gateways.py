@@ -27,6 +27,7 @@ from tailrace.delivery.port import (
 from tailrace.errors import PlatformError
 from tailrace.events import ApprovalAsked
 from tailrace.gateway.gateway import Gateway
+from tailrace.gateway.inbound import pastes
 from tailrace.runs.recovery import finished
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 
@@ -188,3 +189,27 @@ async def test_L171_a_question_to_a_process_that_ends_is_answered_by_the_other_o
                 taking_over.cancel()
     assert staying.chat("42").texts == ("Hello, Ada.",)
     assert leaving.performed == [], "no chat is told of a restart"
+
+
+async def test_a_part_that_a_webhook_brings_after_the_hand_over_is_released_when_its_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pastes, "PASTE_GAP_S", 0.01)
+    async with FaultyProvider(script=[reply("Read.")]) as provider:
+        (tmp_path / "config.yaml").write_text(CONFIG.format(url=provider.url), encoding="utf-8")
+        config = load({}, tmp_path)
+        leaving, staying = Hooked(FAST), Hooked(FAST)
+        async with (
+            open_app(config, directory=tmp_path) as other,
+            open_app(config, directory=tmp_path) as ending,
+            Gateway(ending, [leaving]) as gateway,
+        ):
+            await leaving._here.wait()
+            async with Gateway(other, [staying]):
+                await gateway.hand_over()
+                leaving.calls = [MessageReceived("u1", PLACE, ADA, "the first part", at_limit=True)]
+                await gateway.hook(HookRequest("POST", "/hook", {}, {}, b""))
+                assert leaving.inbox is not None
+                async with asyncio.timeout(5):
+                    await leaving.inbox.until_released("u1")
+                assert len(await other.journal.runs(kind="agent")) == 1

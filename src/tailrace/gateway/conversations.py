@@ -23,7 +23,7 @@ from tailrace.delivery import port
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.presenter import DECISIONS
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Platform, StopPressed, Update
-from tailrace.errors import TailraceError
+from tailrace.errors import StorageFailed, TailraceError
 from tailrace.events.speakers import SpokenBy, one_line_name
 from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing
 from tailrace.gateway.chats.chat_words import RESTARTING, no_such_command
@@ -34,11 +34,12 @@ from tailrace.gateway.chats.place_sessions import PlaceSessions, session_name
 from tailrace.gateway.deliveries import Deliveries
 from tailrace.gateway.inbound.attachments import message_of, named_message, shown_text
 from tailrace.gateway.inbound.incoming import Decision, Incoming, OpenQuestion, command_of, decide
-from tailrace.gateway.inbound.pastes import Pastes, joined_message, part_ids
+from tailrace.gateway.inbound.pastes import PASTE_GAP_S, Pastes, joined_message, part_ids
 from tailrace.gateway.inbound.quotations import quotations_of, with_quotations, with_quoted_files
 from tailrace.gateway.inbound.recent_ids import RecentIds
 from tailrace.gateway.inbound.speaker_names import SpeakerNames
 from tailrace.gateway.place_locks import PlaceLocks
+from tailrace.journal.storage_wait import warning_level
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED
 
@@ -96,7 +97,8 @@ class Conversations:
 
     async def until_released(self, update_id: str) -> None:
         """Returns once the update is no held part, or is none any more: the paste has become a question. Raises
-        `TailraceError` where it has not, and the platform must deliver the update again."""
+        `TailraceError` where it has not, and the platform must deliver the update again. A part that storage refused
+        stays held meanwhile: a platform may be unable to deliver it again."""
         if (held := self._unreleased.get(update_id)) is not None and (error := await asyncio.shield(held)) is not None:
             raise error
 
@@ -118,7 +120,8 @@ class Conversations:
             # Delivered again, it would fail again and hold up all that follows: it is handled, and the user is told.
             self._say_failed(update, exc)
         except BaseException:
-            self._recent.forget(update.update_id)
+            if update.update_id not in self._unreleased:
+                self._recent.forget(update.update_id)
             raise
 
     def _say_failed(self, update: Update, error: Exception) -> None:
@@ -245,7 +248,8 @@ class Conversations:
             self._unreleased.setdefault(update_id, loop.create_future())
 
     async def _ask_whole(self, whole: MessageReceived) -> None:
-        """Raises `TailraceError`: the platform delivers its parts again, of which none is acknowledged."""
+        """Raises `TailraceError`: the platform delivers its parts again, of which none is acknowledged. Cancelled, it
+        holds a paste again, and `join_pastes` asks it at once: a part may be acknowledged and not come again."""
         try:
             await self._start_run(whole)
         except TailraceError as exc:
@@ -256,7 +260,18 @@ class Conversations:
         except Exception:
             self._release(whole)  # its sender is told, and it is not delivered again
             raise
+        except BaseException:
+            if whole.parts or whole.update_id in self._unreleased:
+                self._hold_again(whole)
+            raise
         self._release(whole)
+
+    def _hold_again(self, whole: MessageReceived, *, due_at: float = 0.0) -> None:
+        loop = asyncio.get_running_loop()
+        for update_id in part_ids(whole):
+            self._unreleased.setdefault(update_id, loop.create_future())
+        self._pastes.hold_again([whole], due_at)
+        self._held.set()
 
     def _release(self, whole: MessageReceived, error: TailraceError | None = None) -> None:
         for update_id in part_ids(whole):
@@ -291,6 +306,11 @@ class Conversations:
         try:
             async with self._turns.of(message.place):
                 await self._start_run(message)
+        except StorageFailed as exc:
+            log.log(warning_level(exc), "%s: a held message is not stored yet: %s", self._platform.name, exc)
+            self._release(message, exc)  # the calls that wait for it now; it is held for those that come again
+            self._hold_again(message, due_at=asyncio.get_running_loop().time() + PASTE_GAP_S)
+            return
         except TailraceError as exc:
             log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
             self._deliveries.say(message.place, f"⚠️ {exc}", f"{message.update_id}.failure", "failure")
@@ -334,11 +354,11 @@ class Conversations:
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{joined.update_id if joined is not None else received.update_id}"
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
-        self._joined.pop(received.update_id, None)  # not before: what was cancelled is begun again
         self._pastes.note_asked(received, run.id, asyncio.get_running_loop().time())
         chrome, showing = self._sessions.chrome(chosen), self._sessions.showing(place)
         shown = DeliverySpec(run.id, place, showing, chrome, requester)
         await self._deliveries.deliver(shown, later=later)
+        self._joined.pop(received.update_id, None)  # not before: what was cancelled is begun again
 
     async def _with_quoted(self, received: MessageReceived) -> MessageReceived:
         """With what the platform must be asked for, and the files of what is quoted."""

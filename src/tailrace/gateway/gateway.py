@@ -180,22 +180,21 @@ class PlatformRunner:
         self.deliveries = Deliveries(app, platform, group, chats, self._lease)
         settings = app.config.platforms.by_name.get(platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._serving: asyncio.Task[None] | None = None
+        self._joining_pastes: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._connected_at: float | None = None
 
     async def start(self) -> None:
         await self._processes.serve(self._lease.account)
-        self._tasks = [
-            self._group.create_task(self._keep_serving()),
-            self._group.create_task(self._conversations.join_pastes()),
-        ]
+        self._serving = self._group.create_task(self._keep_serving())
+        self._joining_pastes = self._group.create_task(self._conversations.join_pastes())
 
     async def hand_over(self) -> None:
         """Leaves the platform to another process, where one lives that can serve it. What is half shown goes on
-        there."""
+        there. Webhooks still call this process: their pastes are joined until `stop`."""
         if self._processes.successors(serving=self._lease.account):
-            await self._disconnect()
+            await _end(self._serving)
             await self.deliveries.hand_over()
             await self._give_up_lease()
         else:
@@ -212,15 +211,10 @@ class PlatformRunner:
         await self.deliveries.drain(timeout_s)
 
     async def stop(self) -> None:
-        await self._disconnect()
+        await _end(self._serving, self._joining_pastes)
         await self.drain(0.0)  # what was asked since
         await self._give_up_lease()
         await self.platform.close()
-
-    async def _disconnect(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _give_up_lease(self) -> None:
         try:
@@ -362,3 +356,10 @@ class PlatformRunner:
         if self._connected_at is None:
             return 0.0
         return asyncio.get_running_loop().time() - self._connected_at
+
+
+async def _end(*tasks: asyncio.Task[None] | None) -> None:
+    started = [task for task in tasks if task is not None]
+    for task in started:
+        task.cancel()
+    await asyncio.gather(*started, return_exceptions=True)

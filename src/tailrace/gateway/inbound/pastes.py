@@ -87,13 +87,13 @@ class Pastes:
         due = [key for key, (_, until) in self._held.items() if until <= now]
         return [self._held.pop(key)[0] for key in due]
 
-    def hold_again(self, messages: Iterable[MessageReceived]) -> None:
-        """Messages that were taken and have not become questions. They are due at once; what their senders have written
-        since stands below them."""
+    def hold_again(self, messages: Iterable[MessageReceived], due_at: float = 0.0) -> None:
+        """Messages that were taken and have not become questions. They are due at once, or at `due_at`; what their
+        senders have written since stands below them."""
         for message in messages:
             key = _of_sender(message)
             later = self._held.get(key)
-            self._held[key] = (message if later is None else joined_message(message, later[0]), 0.0)
+            self._held[key] = (message if later is None else joined_message(message, later[0]), due_at)
 
     def take_all(self) -> list[MessageReceived]:
         held = [message for message, _ in self._held.values()]
