@@ -41,17 +41,28 @@ def arguments_reason(key: str, known: Known, words: Sequence[Word], places: Plac
         return f"{key} {DYNAMIC}"
     if not known.is_plain and any(w.globbed and (known.most is not None or w.text[0] in "*?[") for w in words):
         return f"{key} with a wildcard that may stand for an option or for many files"
-    texts = 0 if not set(known.no_text.split()).isdisjoint(found.options) else known.texts
+    # A long option may take the next word as its value, so that each operand may be a place.
+    long_value = key not in _CODE and any(re.fullmatch(r"--[^=]+", word.text) for word in words)
+    no_text = long_value or not set(known.no_text.split()).isdisjoint(found.options)
+    texts = 0 if no_text else known.texts
     operands = found.operands[texts:]
     if known.operand and not all(re.fullmatch(known.operand, word.text, re.DOTALL) for word in operands):
         return f"{key} with these arguments is not known to only read, build or test"
     if not known.least <= len(operands) <= (len(operands) if known.most is None else known.most):
         return f"{key} with {len(operands)} arguments is not known to only read"
-    for script in found.operands[:texts] or found.texts if key in _CODE else ():
-        if reason := _CODE[key](script.text):
-            return f"{key} {reason}"
+    if reason := _code_reason(key, texts, found):
+        return reason
     used = (*operands, *found.rest, *found.places)
     reason = next(filter(None, (place_reason(word, places, writes=writes) for word in used)), "")
+    return f"{key} {reason}" if reason else ""
+
+
+def _code_reason(key: str, texts: int, found: _Arguments) -> str:
+    """For sed, awk and jq. Options of jq take one or two of the words before its code: each operand may be the code."""
+    if key not in _CODE:
+        return ""
+    scripts = found.operands if key == "jq" else found.operands[:texts] or found.texts
+    reason = next(filter(None, (_CODE[key](script.text) for script in scripts)), "")
     return f"{key} {reason}" if reason else ""
 
 
@@ -79,7 +90,7 @@ def _text_reason(key: str, known: Known, words: Sequence[Word], places: Places) 
 
 def _read_arguments(known: Known, words: Sequence[Word]) -> _Arguments:
     found = _Arguments([], [], [], [], [])
-    named = f"{known.deny} {known.only}".split()
+    named = [name for name in f"{known.deny} {known.only}".split() if name[1:] not in [*known.values, *known.paths]]
     following = iter(words)
     for word in following:
         if word.text == "--":

@@ -67,12 +67,21 @@ READS: dict[str, Known] = {
     "rg": Known(
         "--pre --hostname-bin", values="ABCeEgjMmrtT", paths="f", texts=1, no_text=f"{_GREP} --files --type-list"
     ),
-    "ag": Known("--pager", values="Gm", texts=1, no_text="-g"),
-    **_each("fd fdfind", Known("-x -X --exec --exec-batch", values="dtecEj", texts=1)),
+    "ag": Known("--pager", values="Gm", paths="p", texts=1, no_text="-g"),
+    **_each("fd fdfind", Known("-x -X --exec --exec-batch", values="dtecEj", paths="C", texts=1)),
     "find": Known("-delete -ok -okdir -fprint -fprint0 -fprintf -fls -files0-from"),
-    "sed": Known("-i --in-place -f --file --expression", values="e", texts=1, no_text="-e"),
-    **_each("awk gawk mawk nawk", Known(only="-F -v --field-separator --assign", values="Fv", texts=1)),
-    "jq": Known("-f --from-file -L --library-path", texts=1),
+    "sed": Known(
+        only="-n -e -E -r -s -u -z --quiet --silent --regexp-extended --separate --null-data --posix --debug --sandbox",
+        values="e",
+        texts=1,
+        no_text="-e",
+    ),
+    **_each("awk gawk mawk nawk", Known(only="-F -v", values="Fv", texts=1)),
+    "jq": Known(
+        only="-r -c -n -s -e -a -S -C -M -j -R --raw-output --compact-output --null-input --slurp --exit-status --tab"
+        " --raw-input --sort-keys --join-output --arg --argjson --slurpfile --rawfile --indent --stream",
+        texts=1,
+    ),
     "sort": Known("-o --output -T --temporary-directory --compress-program --files0-from", values="ktS"),
     "uniq": Known(values="fsw", most=1),
     "xxd": Known(values="lscgo", most=1),
