@@ -31,7 +31,6 @@ SOME_EVENTS = {
     "journal/viewed_lines.py": "which stored lines a viewer may have",
     "app/timeline/run_overview.py": "sums over the facts of a run",
     "cli/runs/live_runs.py": "sums over the newest facts of many runs",
-    "integrations/acp/replay.py": "entries that are left out of a log before the view reads it",
 }
 
 
