@@ -279,7 +279,7 @@ async def test_J110_a_conversation_of_raw_calls_is_deleted_by_whoever_began_it(t
     assert (kept, own, gone) == (200, 204, 404)
 
 
-async def test_O173_only_an_admin_continues_the_chat_of_a_platform_by_responses(tmp_path: Path) -> None:
+async def test_only_an_admin_continues_the_chat_of_a_platform_by_responses(tmp_path: Path) -> None:
     body = {"model": "tailrace", "input": "hi", "conversation": "telegram:42"}
     async with running_server(tmp_path, config=KEYS, env=ENV) as server:
         refused = await server.json("POST", "/v1/responses", body, headers=ANN)
