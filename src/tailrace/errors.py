@@ -111,7 +111,7 @@ class JournalError(TailraceError):
 class StorageFailed(JournalError):
     """Storage could not be read or written: a full disk, a lock that another process holds, an input/output error. The
     same call may succeed later. `reason` says so to a client: it names no path of this machine. `announced`: the
-    journal has logged when it began and will log when it is over, so that nobody else needs to."""
+    journal has logged when it began and will log when it is over, so that callers log nothing."""
 
     def __init__(
         self, message: str, *, reason: str = "the journal cannot be used right now", announced: bool = False

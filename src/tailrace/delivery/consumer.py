@@ -42,7 +42,7 @@ from tailrace.ports import Journal
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.delivery")
-TELL_FLOOD_S = 10.0  # a shorter wait is nothing that anybody looks for
+TELL_FLOOD_S = 10.0  # a person does not notice a shorter wait
 _TEXT = (MessageChunk, ReasoningChunk, ToolArgumentsChunk)
 
 
@@ -190,8 +190,8 @@ class _Driver:
 
     def _is_behind(self, now: float) -> bool:
         """Whether an answer that was asked for earlier in the same place is complete, and the rest of it could be sent
-        now: what comes later stands below it. One that has to wait longer than its turn holds up nobody, but for the
-        moment in which its log is read."""
+        now: what comes later stands below it. An answer that waits longer than its turn delays the others only
+        while its log is read."""
         if len(self._line.drivers) < 2:
             return False
         place = self.planner.state.place.key

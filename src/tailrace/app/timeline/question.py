@@ -60,7 +60,7 @@ def _asked_in_call(params: Any) -> str:
 
 
 def speaker_of(run: Run) -> str:
-    """Who asked, where several people share the conversation; empty where the model is told nobody."""
+    """Who asked, where several people share the conversation; empty where the model reads no name."""
     spoken_by = run.new.input.get("spoken_by")
     return str(spoken_by.get("name") or spoken_by.get("id") or "") if isinstance(spoken_by, dict) else ""
 

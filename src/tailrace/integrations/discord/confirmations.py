@@ -18,7 +18,7 @@ log = logging.getLogger("tailrace.integrations.discord")
 
 DEFER_S = 2.0  # since it arrived; the request takes its time too
 SUPPRESS_EMBEDS, EPHEMERAL = 1 << 2, 1 << 6  # message flags
-NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # no text of a person or a model notifies anybody
+NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # a text sends no notification, whatever names it has
 _ANSWER, _ANSWER_LATER, _UPDATE_LATER = 4, 5, 6  # types of answers to an interaction
 _ACKNOWLEDGED = 40060  # the error code of a second answer
 

@@ -24,7 +24,7 @@ _REFERENCE = re.compile(
 )
 _CODE = re.compile(r"(```.*?```|``[^`]+``|`[^`]+`)", re.DOTALL)
 MAX_EMBED = 6000  # characters, the most that Discord takes
-_NAMELESS: Final = {"#": "a channel", "@&": "a role", "@": "somebody"}
+_NAMELESS: Final = {"#": "a channel", "@&": "a role", "@": "a person"}
 
 
 class MessageText:

@@ -96,7 +96,7 @@ def _replacement(event: JsonObject) -> str:
 
 
 def _replaced(events: list[JsonObject]) -> str:
-    """The room in whose place these are the first events of another one; empty where it is in nobody's place."""
+    """The room in whose place these are the first events of another one; empty where it replaces no room."""
     created = next((content_of(event) for event in events if event.get("type") == "m.room.create"), {})
     predecessor = created.get("predecessor")
     return str(predecessor.get("room_id") or "") if isinstance(predecessor, dict) else ""

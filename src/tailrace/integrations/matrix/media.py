@@ -1,5 +1,5 @@
 """Files of the homeserver's content repository, read as they come: matrix-nio's own download has them whole in memory
-before anybody can say that they are too large."""
+before their size can be checked."""
 
 from __future__ import annotations
 

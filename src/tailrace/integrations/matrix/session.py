@@ -29,7 +29,7 @@ class _Kept(msgspec.Struct):
     user_id: str
     token: str
     salt: str
-    password: str  # its digest: whoever sets another one wants to see whether that is right
+    password: str  # its digest: a changed password logs in anew, so that a wrong one shows
 
 
 class SessionFile:

@@ -397,8 +397,8 @@ class SlackPlatform(BasePlatform):
             await inbox.put(update)
 
     async def _answer_stranger(self, place: port.Place) -> None:
-        """Slack offers the command to everybody, and shows that it was typed to nobody else: a group says nothing to
-        who is not served, which looks like a command that is out of order. In private they get a code."""
+        """Slack offers the command to everyone and shows its line to the person who typed it alone. In a group a person
+        who is not served gets no answer; in private they get a code."""
         if place.kind != "private":
             await self._tell_in_private(place, STRANGER)
 

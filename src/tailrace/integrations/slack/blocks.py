@@ -23,7 +23,7 @@ _CALL = re.compile(rf"(?:\A|(?<=<))(?=!(?:{'|'.join(_CALLS)}|(?:{'|'.join(_BEGUN
 
 
 def without_calls(text: str) -> str:
-    """A text, or the next piece of one, that looks the same and calls nobody: that is not for a model to decide."""
+    """A text, or the next piece of one, that looks the same and mentions no one: the model notifies no person."""
     return _CALL.sub(_JOINER, text) if "!" in text else text
 
 

@@ -39,7 +39,7 @@ class BotAccount(msgspec.Struct, frozen=True):
 
     def unnamed(self, text: str) -> str:
         """The text without the mentions of the bot: at the beginning with the punctuation behind them, elsewhere with
-        the space before them. A run of blanks is looked at from its beginning alone: anybody may send a long one."""
+        the space before them. A run of blanks is looked at from its beginning alone: a stranger may send a long one."""
         mention = re.escape(f"<@{self.user_id}>")
         return re.sub(rf"(?<![ \t])[ \t]*{mention}", "", re.sub(rf"\A\s*(?:{mention}[\s,:;]*)+", "", text)).strip()
 

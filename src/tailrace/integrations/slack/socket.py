@@ -27,8 +27,8 @@ _TICKET = re.compile(
 
 def _hide_ticket(record: logging.LogRecord) -> bool:
     """The ticket opens the app's connection. It is part of the address, which the SDK logs, and which aiohttp names in
-    its errors (J114). A traceback with the ticket is left out: the line says the same. Whoever has the `response_url`
-    of a command can write in its channel for half an hour."""
+    its errors (J114). A traceback with the ticket is left out: the line says the same. The `response_url`
+    of a command lets its holder write in the channel for half an hour."""
     record.msg, record.args = _TICKET.sub("…", record.getMessage()), ()
     if record.exc_info and _TICKET.search("".join(traceback.format_exception(*record.exc_info))):
         record.exc_info = record.exc_text = None
@@ -69,8 +69,8 @@ class OneSocket(SocketModeClient):
         return await self._waiting.get()
 
     async def confirm(self, envelope: SocketModeRequest, text: str = "") -> None:
-        """Once; a second time is a no-op. Slack delivers again what is not confirmed. `text`: what the person who typed
-        the slash command is shown, and nobody else. Raises what aiohttp raises."""
+        """Once; a second time is a no-op. Slack delivers again what is not confirmed. `text` is shown to the person
+        who typed the slash command alone. Raises what aiohttp raises."""
         if envelope.envelope_id not in self._unconfirmed:
             return
         self._unconfirmed.discard(envelope.envelope_id)

@@ -1,5 +1,5 @@
 """Files that people have sent, read as they come: python-telegram-bot's own download has them whole in memory before
-anybody can say that they are too large."""
+their size can be checked."""
 
 from __future__ import annotations
 

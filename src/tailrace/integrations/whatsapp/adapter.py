@@ -228,8 +228,8 @@ class WhatsAppPlatform(BasePlatform):
 
     async def run(self, inbox: port.Inbox) -> None:
         """There is no connection to keep: Meta calls the webhook. The number is asked for: a wrong token is to be said
-        at the start and not with the first answer. A token that is refused later ends it, so that whoever watches over
-        the process sees it; the webhook is heard all the same. Raises `PlatformError`."""
+        at the start and not with the first answer. A token that is refused later ends it, so that the operator sees
+        it; the webhook still takes messages. Raises `PlatformError`."""
         log.info("the number is %s", await self.check())
         self._token_refusal = asyncio.get_running_loop().create_future()
         inbox.connected()
@@ -295,7 +295,7 @@ class WhatsAppPlatform(BasePlatform):
         return port.HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
 
     def _warn(self, text: str) -> None:
-        """Anybody can call a public address: a line of each in `WARNING_S`, no more."""
+        """The address is public: the log has at most one line of each kind in `WARNING_S`."""
         now = asyncio.get_running_loop().time()
         if now >= self._warned_at.get(text, float("-inf")) + WARNING_S:
             self._warned_at[text] = now
