@@ -13,6 +13,7 @@ from cli.screen.markdown_documents import documents
 from tailrace.cli.screen.markdown_blocks import (
     MAX_CODE_LINES,
     MAX_TABLE_ROWS,
+    MAX_TEXT_LINES,
     MIN_CODE_LINES,
     MIN_LIST_LINES,
     Block,
@@ -127,3 +128,9 @@ def test_a_table_is_shown_in_whole_rows_only() -> None:
 )
 def test_marks_that_are_still_open_are_closed(half: str, shown: str) -> None:
     assert balance(half) == shown
+
+
+def test_one_item_of_a_list_is_cut_where_it_grows_without_end() -> None:
+    code = "".join(f"  x{number}\n" for number in range(1000))
+    blocks = blocks_of(f"- item\n\n  ```python\n{code}  ```\n- next\n")
+    assert max(block.text.count("\n") for block in blocks) <= MAX_TEXT_LINES

@@ -19,7 +19,7 @@ MAX_CODE_LINES: Final = 100  # of one part of a listing; it is cut earlier at a 
 MIN_CODE_LINES: Final = 24
 MIN_LIST_LINES: Final = 24  # after so many the next item of the list begins a new part
 MAX_TABLE_ROWS: Final = 100
-MAX_TEXT_LINES: Final = 200  # of a paragraph or a quotation
+MAX_TEXT_LINES: Final = 200  # of a paragraph, a quotation or one item of a list
 
 Kind = Literal["markdown", "code"]
 
@@ -135,7 +135,7 @@ class BlockSplitter:
             case "table_open":
                 head, is_long = self._lines[:2], count > MAX_TABLE_ROWS + 2
             case "bullet_list_open" | "ordered_list_open":
-                is_long = count > MIN_LIST_LINES and items[-1] == count - 1
+                is_long = (count > MIN_LIST_LINES and items[-1] == count - 1) or count > MAX_TEXT_LINES
                 start = start + len(items) - 1 if start is not None else None
             case "code_block":
                 is_long = count > MAX_CODE_LINES
