@@ -141,3 +141,15 @@ async def test_a_server_starts_without_a_broken_package_and_logs_it(tmp_path: Pa
     assert sum("the integration odd cannot be loaded: RuntimeError: born broken" in line for line in lines) == 1
     assert sum("lost is not started" in line for line in lines) == 1
     assert sum("its routes are not served: Lost cannot be loaded: ModuleNotFoundError" in line for line in lines) == 1
+
+
+def test_commands_about_chats_name_what_is_wrong_with_a_package(tmp_path: Path) -> None:
+    env = environment(tmp_path, broken_package(tmp_path / "site", "odd", "raise RuntimeError('born broken')\n"))
+    (tmp_path / "config.yaml").write_text("platforms: {odd: {enabled: true}}\n")
+    why = "the integration odd cannot be loaded: RuntimeError: born broken"
+    gateway = tailrace(["gateway"], env)
+    assert gateway.returncode == 1
+    assert f"config.yaml:1: platforms: no platform is enabled that can be used: {why}\n" in gateway.stderr
+    add = tailrace(["add", "odd"], env)
+    assert add.returncode == 2
+    assert add.stderr.endswith(f"error: argument platform: {why}\n")
