@@ -91,9 +91,7 @@ async def test_a_mistake_in_the_file_is_told_with_its_line(tmp_path: Path, monke
     ],
 )
 @pytest.mark.parametrize("kind", [Agent, AIAgent])
-def test_an_option_of_another_type_is_refused(
-    kind: type[Agent | AIAgent], option: str, value: Any, why: str
-) -> None:
+def test_an_option_of_another_type_is_refused(kind: type[Agent | AIAgent], option: str, value: Any, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         kind(**{option: value})
     assert str(caught.value) == f"Agent({option}={value!r}): {why}"
