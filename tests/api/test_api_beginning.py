@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scripted_agent import STALLED, config_for, opened
-from tailrace import Agent
+from tailrace import Agent, AIAgent
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
@@ -74,3 +74,24 @@ async def test_a_mistake_in_the_file_is_told_with_its_line(tmp_path: Path, monke
     assert (caught.value.file, caught.value.line) == (str(file), 3)
     with pytest.raises(ConfigError, match=r"^agent\.redact: not a regular"):  # a program may have made that config
         await Agent(config=load({}, tmp_path), directory=tmp_path).__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("model", 3, "Expected `str`, got `int`"),
+        ("system", None, "Expected `str`, got `null`"),
+        ("session", 5, "Expected `str`, got `int`"),
+        ("directory", 5, "Expected `str | null`, got `int`"),
+        ("config", "config.yaml", "Expected `object | null`, got `str`"),
+        ("yolo", "no", "Expected `bool`, got `str`"),
+        ("max_turns", "3", "Expected `int | null`, got `str`"),
+        ("busy", "wait", "Invalid enum value 'wait'"),
+        ("on_approval", True, "Expected `Callable`, got `bool`"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Agent, AIAgent])
+def test_an_option_of_another_type_is_refused(kind: type[Agent | AIAgent], option: str, value: Any, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        kind(**{option: value})
+    assert str(caught.value) == f"Agent({option}={value!r}): {why}"

@@ -108,21 +108,87 @@ def test_parts_that_fail_later_are_lines_too(tmp_path: Path) -> None:
     report = tailrace(["doctor"], {**env, "NO_PROXY": "*"}).stdout
     assert "✗ platforms.odd: Odd failed: KeyError: 'colour'" in report
     assert "✗ Odd cannot be loaded: AttributeError" in report
+    assert tailrace(["completion", "bash"], env).returncode == 0, "the other commands are completed"
     done = tailrace(["odd"], env)
     assert done.returncode == 1
     assert done.stderr == "error: Odd cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'\n"
 
 
-async def test_a_server_starts_without_a_broken_package_and_logs_it(tmp_path: Path) -> None:
-    """Its package raises, its routes cannot be loaded, its adapter is not there: three lines, and the server serves."""
-    site = broken_package(tmp_path / "site", "odd", "raise RuntimeError('born broken')\n")
-    routes = (
-        "INTEGRATION = Integration(name='lost', title='Lost', settings=PlatformSettings, platform='.adapter:make',\n"
+ROUTE = "from tailrace.server.http.route import Route\ndef routes(pipeline): "
+ADAPTER = (
+    "from tailrace.delivery.port import Platform\n"
+    "class Settings(PlatformSettings):\n    def account_id(self, token): raise KeyError('account')\n"
+    "class Adapter(Platform):\n    hook_path = ''\n    def __init__(self, config): pass\n    name = "
+)
+# By name: the source of a package, the fields of its `Integration`, and the line of the log.
+BROKEN = {
+    "raises": ("raise RuntimeError('born broken')\n", "", "raises cannot be loaded: RuntimeError: born broken"),
+    "exits": ("raise SystemExit(3)\n", "", "the integration exits cannot be loaded: SystemExit: 3"),
+    "nocommands": ("", "commands=None", "the integration nocommands cannot be used: its commands: Expected"),
+    "noclass": ("", "settings=PlatformSettings()", "the integration noclass cannot be used: its settings are no class"),
+    "noadapter": (
+        "",
+        "settings=PlatformSettings, platform='.adapter:make'",
+        "noadapter is not started: {config}:2: platforms.noadapter: noadapter cannot be loaded: ModuleNotFoundError",
+    ),
+    "noplatform": (
+        "def make(config): return None\n",
+        "settings=PlatformSettings, platform='tailrace_noplatform:make'",
+        "noplatform is not started: {config}:2: platforms.noplatform: tailrace_noplatform:make returned None, which is",
+    ),
+    "noaccount": (
+        ADAPTER + "'noaccount'\n",
+        "settings=Settings, platform='tailrace_noaccount:Adapter'",
+        "noaccount is not started: {config}:2: platforms.noaccount: noaccount failed: KeyError: 'account'",
+    ),
+    "nohook": (
+        ADAPTER + "'nohook'\n    hook_path = 'hook'\n",
+        "settings=PlatformSettings, platform='tailrace_nohook:Adapter'",
+        "nohook is not started: {config}:2: platforms.nohook: its webhook 'hook' is not below /platforms/",
+    ),
+    "noname": (
+        ADAPTER + "property(lambda self: 1 // 0)\n",
+        "settings=PlatformSettings, platform='tailrace_noname:Adapter'",
+        "noname is not started: {config}:2: platforms.noname: noname failed: ZeroDivisionError",
+    ),
+    "othername": (
+        ADAPTER + "'odd'\n",
+        "settings=PlatformSettings, platform='tailrace_othername:Adapter'",
+        "othername is not started: {config}:2: platforms.othername: tailrace_othername:Adapter returned <",
+    ),
+    "nomodule": ("", "routes='.endpoint:routes'", "the routes of nomodule are not served: nomodule cannot be loaded"),
+    "failing": (
+        ROUTE + "raise KeyError('route')\n",
+        "routes='tailrace_failing:routes'",
+        "the routes of failing are not served: failing failed: KeyError: 'route'",
+    ),
+    "noroutes": (
+        ROUTE + "return None\n",
+        "routes='tailrace_noroutes:routes'",
+        "the routes of noroutes are not served: noroutes failed: TypeError: 'NoneType' object is not iterable",
+    ),
+    "notroutes": (
+        ROUTE + "return ['/x']\n",
+        "routes='tailrace_notroutes:routes'",
+        "the routes of notroutes are not served: notroutes failed: TypeError: tailrace_notroutes:routes returned '/x'",
+    ),
+    "nopath": (
+        ROUTE + "yield Route('GET', 'x', print, 'open')\n",
+        "routes='tailrace_nopath:routes'",
+        "the routes of nopath are not served: nopath failed: ValueError: path should be started with /",
+    ),
+}
+
+
+async def test_a_server_starts_without_broken_packages_and_logs_each(tmp_path: Path) -> None:
+    """Each is broken in its own way: each has its line in the log, and the server serves."""
+    site = tmp_path / "site"
+    for name, (source, fields, _) in BROKEN.items():
+        broken_package(site, name, f"{GOOD}{source}INTEGRATION = Integration('{name}', {fields})\n")
+    enabled = ", ".join(
+        f"{name}: {{enabled: true}}" for name, (_, fields, _) in BROKEN.items() if "settings=" in fields
     )
-    broken_package(site, "lost", GOOD + routes + "    routes='.endpoint:routes')\n")
-    (tmp_path / "config.yaml").write_text(
-        "platforms: {odd: {enabled: true}, lost: {enabled: true}}\nserver: {port: 0, drain_s: 1}\n"
-    )
+    (tmp_path / "config.yaml").write_text(f"server: {{port: 0, drain_s: 1}}\nplatforms: {{{enabled}}}\n")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tailrace", "serve"),
         env=environment(tmp_path, site),
@@ -138,6 +204,38 @@ async def test_a_server_starts_without_a_broken_package_and_logs_it(tmp_path: Pa
         _, log = await process.communicate()
     assert process.returncode == 0
     lines = log.decode().splitlines()
-    assert sum("the integration odd cannot be loaded: RuntimeError: born broken" in line for line in lines) == 1
-    assert sum("lost is not started" in line for line in lines) == 1
-    assert sum("its routes are not served: Lost cannot be loaded: ModuleNotFoundError" in line for line in lines) == 1
+    config = tmp_path / "config.yaml"
+    expected = {name: line.format(config=config) for name, (_, _, line) in BROKEN.items()}
+    assert {name: sum(text in line for line in lines) for name, text in expected.items()} == dict.fromkeys(BROKEN, 1)
+    assert sum("platforms: none" in line for line in lines) == 1, "those that were started"
+
+
+@pytest.mark.parametrize(
+    "source", ["raise SystemExit(3)\n", GOOD + "INTEGRATION = Integration('odd', commands=None)\n"]
+)
+def test_a_broken_package_stops_no_command(source: str, tmp_path: Path) -> None:
+    env = environment(tmp_path, broken_package(tmp_path / "site", "odd", source))
+    done = tailrace(["--help"], env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "✗ the integration odd cannot be" in tailrace(["doctor", "--offline"], env).stdout
+
+
+def test_commands_about_chats_name_what_is_wrong_with_a_package(tmp_path: Path) -> None:
+    env = environment(tmp_path, broken_package(tmp_path / "site", "odd", "raise RuntimeError('born broken')\n"))
+    (tmp_path / "config.yaml").write_text("platforms: {odd: {enabled: true}}\n")
+    why = "the integration odd cannot be loaded: RuntimeError: born broken"
+    gateway = tailrace(["gateway"], env)
+    assert gateway.returncode == 1
+    assert f"config.yaml:1: platforms: no platform is enabled that can be used: {why}\n" in gateway.stderr
+    add = tailrace(["add", "odd"], env)
+    assert add.returncode == 2
+    assert add.stderr.endswith(f"error: argument platform: {why}\n")
+
+
+def test_doctor_advises_on_an_adapter_that_cannot_be_loaded(tmp_path: Path) -> None:
+    source = GOOD + "INTEGRATION = Integration('odd', settings=PlatformSettings, platform='.adapter:make')\n"
+    env = environment(tmp_path, broken_package(tmp_path / "site", "odd", source))
+    (tmp_path / "config.yaml").write_text("platforms: {odd: {enabled: true, allow: ['*']}}\n")
+    lines = tailrace(["doctor", "--offline"], env).stdout.splitlines()
+    [at] = [at for at, line in enumerate(lines) if line.startswith("✗ platforms.odd: odd cannot be loaded")]
+    assert lines[at + 1].strip() == "repair its package, or uninstall it"

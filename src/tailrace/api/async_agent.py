@@ -10,12 +10,12 @@ import inspect
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias, get_args
+from typing import Any, Self, TypeAlias, get_args
 
 import msgspec
 
@@ -122,6 +122,7 @@ class Agent:
     logged; so does no answer within `approvals.timeout_s`. Without it such actions are denied. It may be set later.
 
     `busy` is what a turn does to one that is under way in the same session: it stops it, or waits for it ("queue").
+    An option of another type raises `ConfigError`.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword per option
@@ -138,6 +139,19 @@ class Agent:
         busy: Busy = "interrupt",
         on_approval: OnApproval | None = None,
     ) -> None:
+        _check_options(
+            {
+                "model": (model, str),
+                "system": (system, str),
+                "session": (session, str),
+                "directory": (str(directory) if isinstance(directory, Path) else directory, str | None),
+                "config": (config, Config | None),
+                "yolo": (yolo, bool),
+                "max_turns": (max_turns, int | None),
+                "busy": (busy, Busy),
+                "on_approval": (on_approval, Callable | None),
+            }
+        )
         self._config = config
         self._tools = given_tools(tools)
         self._directory = Path(directory) if directory is not None else None
@@ -212,6 +226,15 @@ class Agent:
         if self._app is None:
             raise TailraceError("the agent is not open: use it in an `async with` block")
         return self._app
+
+
+def _check_options(options: Mapping[str, tuple[object, Any]]) -> None:
+    """Each with its type. Raises `ConfigError`: no process could read a run that was recorded with another type."""
+    for name, (value, expected) in options.items():
+        try:
+            msgspec.convert(value, expected)
+        except msgspec.ValidationError as exc:
+            raise ConfigError(f"Agent({name}={value!r}): {exc}") from exc
 
 
 def _check_question(text: object) -> None:

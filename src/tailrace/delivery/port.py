@@ -11,7 +11,7 @@ retries, waits or splits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -430,6 +430,7 @@ class HookAnswer(msgspec.Struct, frozen=True):
 # ── the port ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@runtime_checkable
 class Platform(Protocol):
     """A chat platform. The constructor does no I/O; `run` connects. Exceptions of its libraries never leave it."""
 

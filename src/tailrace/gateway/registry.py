@@ -33,9 +33,16 @@ def account_of(config: Config, name: str) -> str:
 
 def make_platform(config: Config, name: str) -> Platform:
     """The adapter, unconnected. Raises `ConfigError` for what is missing in the config or is not installed, and where
-    the adapter's own code fails."""
+    the integration's own code fails: its adapter, or the `account_id` of its settings."""
     key = f"platforms.{name}"
     if (found := platforms().get(name)) is None:
         raise ConfigError("there is no such platform", key=key)
-    platform: Platform = found.call(found.integration.platform, config, key=key)
+    platform = found.call(found.integration.platform, config, key=key)
+    with found.failures(key):
+        if not isinstance(platform, Platform) or platform.name != name:
+            made = f"{found.integration.platform} returned {platform!r}"
+            raise ConfigError(f"{made}, which is no Platform of that name", key=key)
+        if platform.hook_path and not platform.hook_path.startswith("/platforms/"):
+            raise ConfigError(f"its webhook {platform.hook_path!r} is not below /platforms/", key=key)
+        account_of(config, name)
     return platform

@@ -92,7 +92,7 @@ def make_bus(url: str, store_url: str) -> Bus | None:
     if store_for(store_url) is None:
         shown, known = integration.integration.shown, " or ".join(store_examples())
         raise ConfigError(f"{shown} carries entries between machines: store.url must be {known}", key="bus.url")
-    bus: Bus = integration.load(kind.make, key="bus.url")(url)
+    bus: Bus = integration.call(kind.make, url, key="bus.url")
     return bus
 
 

@@ -5,14 +5,15 @@ One that cannot be loaded is left out: `problems` says why, for the log and for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.plugins.integration import BusKind, Integration, StoreKind
+from tailrace.plugins.integration import BusKind, CliCommand, Integration, StoreKind
 from tailrace.system.extras import install_command
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
 GROUP: Final = "tailrace.integrations"
 _OWN_SCHEMES: Final = frozenset({"sqlite", "memory", "auto"})  # no integration is looked up for these
+_FIELDS: Final[Mapping[str, Any]] = {  # of an `Integration`, with their types
+    **dict.fromkeys(("title", "extra", "library", "platform", "questions", "routes", "checks"), str),
+    "streams": bool,
+    "commands": Mapping[str, CliCommand],
+    "store": StoreKind | None,
+    "bus": BusKind | None,
+}
+T = TypeVar("T")
 
 
 class Installed(NamedTuple):
@@ -36,7 +45,7 @@ class Installed(NamedTuple):
         try:
             loaded = import_module(module, self.package)
             return attrgetter(attribute)(loaded) if attribute else loaded
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:
             if isinstance(exc, ImportError) and extra:
                 message = f"the library of {shown} is not installed ({exc}); {install_command(extra)}"
             else:
@@ -47,11 +56,32 @@ class Installed(NamedTuple):
         """Calls what the reference names. Raises `ConfigError` as `load` does, and for any failure of the integration's
         own code that is no `TailraceError`."""
         named = self.load(reference, key=key)
-        try:
+        with self.failures(key):
             return named(*arguments)
+
+    def call_for_each(
+        self, kind: type[T], reference: str, *arguments: object, check: Callable[[T], object] | None = None
+    ) -> tuple[T, ...]:
+        """All that the call returns. Raises `ConfigError` as `call` does, and where one of them is no `kind` or `check`
+        raises."""
+        returned = self.call(reference, *arguments)
+        with self.failures():
+            items = tuple(returned)
+            for item in items:
+                if not isinstance(item, kind):
+                    raise TypeError(f"{reference} returned {item!r}, which is no {kind.__name__}")
+                if check is not None:
+                    check(item)
+            return items
+
+    @contextmanager
+    def failures(self, key: str = "") -> Iterator[None]:
+        """Translates what the integration's own code raises. `SystemExit` too: a package must not end the process."""
+        try:
+            yield
         except TailraceError:
             raise
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:
             raise ConfigError(f"{self.integration.shown} failed: {_reason(exc)}", key=key) from exc
 
 
@@ -83,14 +113,36 @@ def _integration(point: EntryPoint) -> Integration:
     """Raises `ConfigError`, whatever the foreign code raised."""
     try:
         value = point.load()
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         raise ConfigError(f"the integration {point.name} cannot be loaded: {_reason(exc)}") from exc
     if not isinstance(value, Integration) or value.name != point.name:
         raise ConfigError(f"the integration {point.name} cannot be used: {point.value} is no Integration of that name")
-    return value
+    return _with_checked_fields(value)
 
 
-def _reason(exc: Exception) -> str:
+def _with_checked_fields(given: Integration) -> Integration:
+    """Raises `ConfigError` for a field of another type: each would fail later, in a command that needs it or not."""
+    import msgspec  # only where an integration is asked for
+
+    fields: dict[str, Any] = {}
+    for field, expected in _FIELDS.items():
+        try:
+            plain = msgspec.to_builtins(getattr(given, field), enc_hook=_as_dict)  # an instance would pass unchecked
+            fields[field] = msgspec.convert(plain, expected)
+        except (msgspec.ValidationError, TypeError) as exc:
+            raise ConfigError(f"the integration {given.name} cannot be used: its {field}: {exc}") from exc
+    if not isinstance(given.settings, type | None):
+        raise ConfigError(f"the integration {given.name} cannot be used: its settings are no class")
+    return given._replace(**fields)
+
+
+def _as_dict(value: object) -> dict[object, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r} is of an unexpected type")
+    return dict(value)
+
+
+def _reason(exc: BaseException) -> str:
     """In one line."""
     return f"{type(exc).__name__}: {' '.join(str(exc).split())}"
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from aiohttp import web
 
 from tailrace.app import App
 from tailrace.config.load import Config
-from tailrace.errors import ConfigError
+from tailrace.errors import TailraceError
 from tailrace.plugins.installed import installed
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
@@ -59,16 +59,21 @@ MODULES: tuple[RouteModule, ...] = (
 )
 
 
-def _integrations() -> list[RouteModule]:
-    """The route modules of the integrations. One that cannot be loaded is logged and left out."""
-    modules: list[RouteModule] = []
-    for found in installed().values():
+def _integration_routes(pipeline: RequestPipeline) -> list[Route]:
+    """The routes of the integrations. An integration whose routes cannot be used is logged and left out."""
+    routes: list[Route] = []
+    for name, found in installed().items():
         try:
             if found.integration.routes:
-                modules.append(found.load(found.integration.routes))
-        except ConfigError as exc:
-            log.error("its routes are not served: %s", exc)  # noqa: TRY400 - ours: one line says it
-    return modules
+                routes += found.call_for_each(Route, found.integration.routes, pipeline, check=_check_route)
+        except TailraceError as exc:
+            log.error("the routes of %s are not served: %s", name, exc)  # noqa: TRY400 - ours: one line says it
+    return routes
+
+
+def _check_route(route: Route) -> None:
+    """Raises what the router raises for a method, a path or a handler that it cannot use."""
+    web.UrlDispatcher().add_route(route.method, route.path, cast("Any", route.handler))
 
 
 class Serving(NamedTuple):
@@ -103,7 +108,9 @@ def build(
     )
     app.agents.on_running = pipeline.metrics.running.set
     app.platforms_down.watch(lambda name, down: pipeline.metrics.platforms_down.set(int(down), name))
-    routes = [route for module in (*MODULES, *_integrations(), *extra) for route in module(pipeline)]
+    routes = [route for module in MODULES for route in module(pipeline)]
+    routes += _integration_routes(pipeline)
+    routes += [route for module in extra for route in module(pipeline)]
     routes += openapi.routes(routes)
     return pipeline, pipeline.application(routes, max_body_bytes=max_body_bytes)
 

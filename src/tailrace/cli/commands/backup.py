@@ -50,7 +50,7 @@ def _otherwise(config: Config, file: Path) -> str:
     if found is None or not found[1].backup_command:
         return "the store has no backup of its own; use the tools of its database"
     integration, kind = found
-    command: str = integration.load(kind.backup_command, key="store.url")(config.store.url, file)
+    command: str = integration.call(kind.backup_command, config.store.url, file, key="store.url")
     return f"the store is {integration.integration.shown}; back it up with: (umask 077; {command})"
 
 

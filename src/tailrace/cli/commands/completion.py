@@ -11,6 +11,7 @@ import sys
 from typing import Final
 
 from tailrace.cli.main import DONE, all_commands, parser_of
+from tailrace.errors import ConfigError
 from tailrace.system.private_apis import parser_actions
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -28,9 +29,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def options_of(name: str) -> list[str]:
-    """The long options of a command, and the choices of its arguments."""
+    """The long options of a command, and the choices of its arguments; none of a command that cannot be loaded."""
     words: list[str] = []
-    for action in parser_actions(parser_of(name)):
+    try:
+        parser = parser_of(name)
+    except ConfigError:
+        return words
+    for action in parser_actions(parser):
         words += [option for option in action.option_strings if option.startswith("--")]
         if not action.option_strings and action.choices:
             words += [str(choice) for choice in action.choices]

@@ -104,12 +104,22 @@ async def _stop_runs_of(journal: Journal, user: str) -> list[str]:
     return stopped
 
 
+def _nothing_to_serve(config: Config) -> str:
+    """An integration that cannot be used counts as enabled nowhere: its section of the config is not read."""
+    from tailrace.gateway.registry import enabled
+
+    if any(enabled(config)):
+        return "no platform could be started; tailrace doctor says what to do"
+    if unusable := "; ".join(problems().values()):
+        return f"no platform is enabled that can be used: {unusable}"
+    return "no platform is enabled; tailrace add connects one (docs/chats.md)"
+
+
 async def _gateway(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
     from tailrace.app.app import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
     from tailrace.gateway.gateway import Gateway
-    from tailrace.gateway.registry import enabled
     from tailrace.gateway.webhooks import listening
 
     stop = stop_event()
@@ -117,21 +127,17 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
     async with open_app(config) as app, AsyncExitStack() as stack:
         gateway = Gateway(app)
         if not gateway.platforms:
-            if any(enabled(config)):
-                raise ConfigError("no platform could be started; tailrace doctor says what to do", key="platforms")
-            raise ConfigError(
-                "no platform is enabled; tailrace add connects one (docs/chats.md)",
-                key="platforms",
-            )
+            raise ConfigError(_nothing_to_serve(config), key="platforms")
         await stack.enter_async_context(app.processes)
         await stack.enter_async_context(gateway)
         if gateway.hook_paths:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
             log.info("webhooks are at %s", address)
         await app.recover()
-        sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
+        names = [platform.name for platform in gateway.platforms]
+        sys.stdout.write(f"tailrace serves {', '.join(names)}\n")
         sys.stdout.flush()
-        log.info("%s", start_line(config, enabled(config)))
+        log.info("%s", start_line(config, names))
         for problem in (*model_problems(config), *problems().values()):
             log.warning("%s", problem)
         async with asyncio.TaskGroup() as group:

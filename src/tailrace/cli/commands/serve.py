@@ -113,7 +113,6 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
 
     def on_first_ready() -> None:
         _print_address(address.url())
-        _log_config(config, workers=count)
         if count > 1:
             log.info("%d workers share the address", count)
 
@@ -179,9 +178,10 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
             await app.recover()
             if worker is None:
                 _print_address(server.url)
-                _log_config(config)
             else:
                 worker.link.ready()
+            if index in (None, 1):
+                _log_config(config, gateway, workers=shared.workers if shared else 1)
             async with (
                 collected_when_quiet(lambda: server.pipeline.in_flight + len(app.agents.running)),
                 asyncio.TaskGroup() as group,
@@ -207,12 +207,12 @@ def _print_address(url: str) -> None:
     print(f"tailrace listens on {url}", flush=True)  # noqa: T201 - this command's output
 
 
-def _log_config(config: Config, *, workers: int = 1) -> None:
-    """What this server was started with, in one line, and which of its models cannot be asked."""
-    from tailrace.gateway.registry import enabled
+def _log_config(config: Config, gateway: Gateway, *, workers: int) -> None:
+    """What this server was started with, in one line, and what of its config cannot be used."""
     from tailrace.system.open_files import allow_open_files
 
-    log.info("%s; %s", start_line(config, enabled(config)), key_line(config))
+    started = (platform.name for platform in gateway.platforms)
+    log.info("%s; %s", start_line(config, started), key_line(config))
     for problem in (*model_problems(config), *problems().values()):
         log.warning("%s", problem)
     if warning := files_warning(allow_open_files(), max_requests=config.server.max_requests, workers=workers):

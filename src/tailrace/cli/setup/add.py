@@ -36,7 +36,7 @@ from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, home_directory, load
 from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError
-from tailrace.plugins.installed import platforms
+from tailrace.plugins.installed import platforms, problems
 from tailrace.system.own_program import typed
 
 CHECK_TIMEOUT_S = 20.0
@@ -47,12 +47,19 @@ _ANY_CODE = re.compile(r"\d{6}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("platform", choices=tuple(platforms()), help="which one")
+    parser.add_argument("platform", type=_usable, choices=tuple(platforms()), help="which one")
     parser.add_argument(
         "--allow", action="append", default=[], metavar="ID", help="a user to serve; asked for otherwise"
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another key of the platform")
     parser.add_argument("--no-pair", action="store_true", help="do not wait for a message of yours")
+
+
+def _usable(name: str) -> str:
+    """Raises `ArgumentTypeError` for an integration that is installed and cannot be used."""
+    if name not in platforms() and (problem := problems().get(name)):
+        raise argparse.ArgumentTypeError(problem)
+    return name
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,7 +91,8 @@ class _Addition:
     def run(self) -> int:
         """Raises `ConfigError` for a config that is broken or cannot be changed."""
         config = load(os.environ)
-        found = platforms()[self._name]
+        if (found := platforms().get(self._name)) is None:  # reading the config has shown that it cannot be used
+            raise ConfigError(problems()[self._name])
         found.load(found.integration.platform, key=f"platforms.{self._name}")  # before a token is typed
         if self._name in config.platforms.by_name:
             print_error(f"platforms.{self._name} is in the config already; tailrace doctor says whether it works")

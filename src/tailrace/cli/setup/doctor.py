@@ -40,6 +40,7 @@ from tailrace.system.private_files import is_open_to_others
 MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
 REACH_TIMEOUT_S: Final = 5.0
 OPEN_TIMEOUT_S: Final = 30.0  # for the store, which may be brought to a new format first
+REPAIR: Final = "repair its package, or uninstall it"
 RESTORE: Final = "a backup is restored as docs/operations.md says, with every tailrace process stopped"
 OWNER: Final = "it must be the user's that runs tailrace, on a file system that is not read-only"
 PARKED: Final[tuple[RunState, ...]] = ("parked",)
@@ -164,14 +165,16 @@ def _embedded(config: Config, model: str) -> Iterator[Finding]:
 def _integrations(config: Config) -> Iterator[Finding]:
     """What is installed of the enabled platforms and of the commands of protocols; then each one's own checks."""
     for problem in problems().values():
-        yield Finding("broken", problem, "repair its package, or uninstall it")
+        yield Finding("broken", problem, REPAIR)
     for found in installed().values():
         name, extra, commands = found.integration.name, found.integration.extra, found.integration.commands
         settings = config.platforms.by_name.get(name)
-        if settings is not None and settings.enabled and found.integration.library:
+        if settings is not None and settings.enabled:
             if _lacks_library(found):
                 yield Finding("broken", f"platforms.{name}: its library is not installed", install_command(extra))
-            else:
+            elif problem := _unloadable(found):
+                yield Finding("broken", problem, REPAIR)
+            elif found.integration.library:
                 yield Finding("ok", f"platforms.{name}: its library is installed")
         for command in commands if found.integration.library else ():
             if _lacks_library(found):
@@ -185,13 +188,22 @@ def _lacks_library(found: Installed) -> bool:
     return bool(found.integration.library) and find_spec(found.integration.library) is None
 
 
+def _unloadable(found: Installed) -> str:
+    """Why the adapter of a platform cannot be loaded; empty where it can."""
+    try:
+        found.load(found.integration.platform, key=f"platforms.{found.integration.name}")
+    except ConfigError as exc:
+        return str(exc)
+    return ""
+
+
 def _own_checks(found: Installed, config: Config) -> Iterator[Finding]:
     if not found.integration.checks:
         return
     try:
-        yield from found.call(found.integration.checks, config)
+        yield from found.call_for_each(Finding, found.integration.checks, config)
     except TailraceError as exc:
-        yield Finding("broken", str(exc))
+        yield Finding("broken", str(exc), REPAIR)
 
 
 def _mcp_servers(config: Config) -> Iterator[Finding]:
@@ -291,7 +303,7 @@ def _odd_users(name: str, allow: tuple[str, ...]) -> Iterator[Finding]:
     try:
         questions = questions_of(name)
     except ConfigError as exc:
-        yield Finding("broken", str(exc))
+        yield Finding("broken", str(exc), REPAIR)
         return
     if questions is not None and (odd := questions.user_ids.odd(allow)):
         what = f"platforms.{name}.allow: {', '.join(odd)} is no user's id"
@@ -415,8 +427,10 @@ def _refusal(exc: Exception) -> str:
 
 
 def _reported_already(platform_name: str, problem: ConfigError) -> bool:
-    """By the checks on this machine: an extra that is not installed, a secret that is not set or cannot be one."""
-    return problem.key.endswith("_env") or _lacks_library(platforms()[platform_name])
+    """By the checks on this machine: an extra that is not installed, an adapter that cannot be loaded, a secret that is
+    not set or cannot be one."""
+    found = platforms()[platform_name]
+    return problem.key.endswith("_env") or _lacks_library(found) or bool(_unloadable(found))
 
 
 def _doubt(error: PlatformError | TimeoutError) -> str:
