@@ -415,9 +415,11 @@ async def test_the_config_says_how_many_and_the_log_what_was_started(tmp_path: P
         config_for(provider, tmp_path, store=SQLITE, config="server: {workers: 2, drain_s: 0.05}\n")
         async with asyncio.timeout(60), command(tmp_path) as child:
             assert child.stdout is not None
+            assert child.stderr is not None
             await child.stdout.readline()
+            err = await child.stderr.readuntil(b" config ")  # the first worker logs it when it is ready itself
             child.send_signal(signal.SIGTERM)
-            _, err = await child.communicate()
+            err += (await child.communicate())[1]
     assert child.returncode == 0
     started = next(line for line in err.decode().splitlines() if " config " in line)
     assert f"config {tmp_path}/config.yaml; store {tmp_path}/runs.db; bus none; model faulty/ok" in started
