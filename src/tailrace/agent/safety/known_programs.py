@@ -150,7 +150,7 @@ def _set_variables_reason(words: Sequence[Word], start: ProgramStart) -> str:
         variable = word.text.partition("=")[0]
         if word.dynamic:
             return f"{name} {DYNAMIC}"
-        if word.text not in ("-r", "-a", "-A", "-i", "-g") and not _LINE_VARIABLE.fullmatch(variable):
+        if word.text not in ("-r", "-a", "-A", "-g") and not _LINE_VARIABLE.fullmatch(variable):
             return f"{name} {variable} sets what programs may read"
     return ""
 

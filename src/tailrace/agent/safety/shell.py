@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from tailrace.agent.safety.arithmetic import arithmetic_reason
 from tailrace.agent.safety.heredoc import HereDocument, cut_line, lift_heredocs, replace_misread
 from tailrace.agent.safety.words import (
     UNKNOWN,
@@ -134,6 +135,7 @@ class _Reader:
         if _ARITHMETIC.search(text) and _SETS_IN_ARITHMETIC.search(text):
             self.unclear = self.unclear or "it may set a variable of the environment in arithmetic"
         self._visit(root)
+        self.unclear = self.unclear or arithmetic_reason(root, self._source, self.commands)
 
     def _make_readable(self) -> None:
         """Cuts off what is too long and closes the quotes there; the offsets stay."""
@@ -452,6 +454,8 @@ class _Reader:
         """A nested command line: its commands count too, and what it prints is known only for a plain echo."""
         text = self._text(node)
         if text.startswith("`") and "\\" in text:  # one level of escapes is for the outer shell
+            if _ARITHMETIC.search(text) or "${" in text:
+                self.unclear = self.unclear or "it holds arithmetic in escaped backticks"
             commands = self._read_inner(re.sub(r"\\([$`\\])", r"\1", text[1:-1]))
         else:
             commands = self._visit_deeper(node.children)
