@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SETS_NAMED = names("read declare typeset local export readonly")
 _NUMBER = re.compile(r"""["'(]?(?:[\d.:\s{},-]|\$[?#]|\$\{#\w+(?:\[[@*]\])?\})*["')]?""")
+_EVALUATES = re.compile(rb"[$`\[]|\(\(")  # no other line evaluates a value
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SET_BY_BASH = re.compile(r"_|REPLY|PWD|OLDPWD|DIRSTACK|MAPFILE|BASH\w*")
 # Quotes, escapes and a lone $ can hide a substitution from the grammar.
@@ -33,7 +34,7 @@ _INDIRECT = re.compile(r"\$\{!\w+(?:\[[^]@*].*)?(?![\w@*\[])")
 
 def arithmetic_reason(root: Node, source: bytes, commands: Sequence[SimpleCommand]) -> str:
     """Why the line may evaluate a value that it does not show; "" where it does not."""
-    if not re.search(rb"[$`\[]|\(\(", source):
+    if not _EVALUATES.search(source):
         return ""
     untrusted = {word.text.partition("=")[0] for command in commands for word in _named_words(command)}
     nodes = list(_below(root))
