@@ -257,6 +257,11 @@ def test_any_text_is_assessed_without_a_crash(text: str) -> None:
     assert assess(text).verdict in ("allow", "ask", "refuse")
 
 
+def test_a_line_that_crashed_the_scanner_of_the_grammar_is_assessed() -> None:
+    line = "\x02\u0123|\ua45a\U00104c78EOF({\U0010a997=~\u0338<<}!]]\\\uc0f0\u20a2"
+    assert {assess(line).verdict for _ in range(20)} == {"ask"}
+
+
 @given(
     st.lists(st.sampled_from(["rm", "-rf", "/", "'", '"', "$(", ")", "`", "\\", " ", ";", "|", "{", "}", "<(", "${"]))
 )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from tailrace.agent.safety.places import Places
-from tailrace.agent.safety.words import Redirect, Word, names
+from tailrace.agent.safety.words import Redirect, Word, decode_ansi_c, names
 
 SHELLS = names(
     "sh bash zsh dash ksh fish ash csh tcsh rbash mksh yash source . eval sudo doas su pkexec runuser at batch"
@@ -36,6 +36,7 @@ _FIND_FILTERS = re.compile(
 _DELETES = frozenset({"-delete", "rm", "unlink", "shred", "mv", "chmod", "chown", "chgrp"})
 _OFF = "turns the machine off"
 _DESTROYS = "deletes, moves or opens up the system or a whole home directory"
+_PRINTS = re.compile(r"\b(?:echo|printf)\b")
 MAX_SUFFIXES = 30
 
 
@@ -78,6 +79,20 @@ def argument_lines(words: Sequence[Word]) -> list[str]:
 
 def feeds_a_shell(words: Sequence[Word]) -> bool:
     return any(_name(word) in SHELLS for word in words[:MAX_SUFFIXES])
+
+
+def printed_text(words: Sequence[Word]) -> str:
+    """What `echo` or `printf` prints, with each `%s` filled in; "" for another program."""
+    start = " ".join([word.text for word in words[:MAX_SUFFIXES]])
+    name = found[0] if (found := _PRINTS.search(start)) else ""
+    if not name:
+        return ""
+    texts = [word.text for word in words if _name(word) != name and not re.fullmatch(r"-[neE]+|--", word.text)]
+    if name == "printf" and texts and "%" in texts[0]:
+        values = iter(texts[1:])
+        filled = re.sub(r"%[-\d]*[bsq]", lambda _: next(values, ""), texts[0])
+        texts = [filled, *values]
+    return decode_ansi_c("\n".join(texts) if name == "printf" else " ".join(texts))
 
 
 def redirect_hard_reason(redirect: Redirect, places: Places) -> str:

@@ -35,7 +35,7 @@ class HereDocument(NamedTuple):
     @property
     def substitutions(self) -> str:
         """A line that runs what the document runs, with no backticks, which the grammar does not know in documents."""
-        if self.quoted or not re.search(r"\$\(|`", self.text):
+        if self.quoted or not re.search(r"\$[(\[]|`|\$\{(?!\w+\})", self.text):
             return ""
         text = _BACKTICKS.sub(lambda found: found[0] if found[1] is None else f"$({found[1]})", self.text)
         return f"cat <<{_DELIMITER}\n{text}{_DELIMITER}\n"

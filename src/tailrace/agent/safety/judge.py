@@ -18,6 +18,7 @@ from tailrace.agent.safety.hard_list import (
     argument_lines,
     feeds_a_shell,
     hard_reason,
+    printed_text,
     redirect_hard_reason,
     suffix_starts,
 )
@@ -121,8 +122,11 @@ class _Judge:
         self._places, self.question = places, question
 
     def _refuse_documents(self, commands: Sequence[SimpleCommand], depth: int) -> None:
-        """For a shell that reads its commands: pipes, groups and files can bring it any document of the line."""
+        """For a shell that reads its commands: pipes, groups and files can bring it any document of the line, and any
+        text that the line prints."""
         for command in commands:
+            if printed := printed_text(command.words):
+                self._refuse_line(printed, depth)
             for redirect in command.redirects:
                 if redirect.operator in ("<<", "<<<"):
                     self._refuse_line(redirect.target.text, depth)

@@ -21,6 +21,7 @@ _PROJECT_PROGRAMS = re.compile(r"(?:\./)?(?:\.?venv/bin|node_modules/\.bin|vendo
 _ACTIVATE = re.compile(r"(?:\./)?\.?venv/bin/activate")
 _SET_OPTION = re.compile(r"-[eux]*o?|\+[eux]|pipefail|errexit|nounset")
 _LINE_VARIABLE = re.compile(r"(?!npm_|.*_proxy$)[a-z_]\w*|[A-Z]")
+_WRAPPING = frozenset(key.split()[0] for key in tables.WRAPPERS)
 _CHANGES_NAMES = ("-exec", "-printf", "-ls", "--format", "--path", "--replace", "-r")
 FOUND_NAME = Word("found", dynamic=True, listed=True)  # a name below the directory that find and its like print
 
@@ -136,7 +137,7 @@ def _set_variables_reason(words: Sequence[Word], start: ProgramStart) -> str:
         variable = word.text.partition("=")[0]
         if word.dynamic:
             return f"{name} {DYNAMIC}"
-        if word.text not in ("-r", "-a", "-A", "-i", "-g") and not _LINE_VARIABLE.fullmatch(variable):
+        if word.text not in ("-r", "-a", "-A", "-g") and not _LINE_VARIABLE.fullmatch(variable):
             return f"{name} {variable} sets what programs may read"
     return ""
 
@@ -230,10 +231,14 @@ def _keeps_lines(command: SimpleCommand) -> bool:
 
 
 def wrapper_of(words: Sequence[Word]) -> str:
-    """The name of the wrapper that these words begin with, one word or two; "" where there is none."""
-    names = _texts(words[:2])
-    key = " ".join(names)
-    return key if key in tables.WRAPPERS else names[0] if names and names[0] in tables.WRAPPERS else ""
+    """The name of the wrapper that these words begin with, at most three words; "" where there is none."""
+    if not words or words[0].text not in _WRAPPING:
+        return ""
+    names = _texts(words[:3])
+    for key in (" ".join(names), " ".join(names[:2]), *names[:1]):
+        if key in tables.WRAPPERS:
+            return key
+    return ""
 
 
 def _texts(words: Sequence[Word]) -> list[str]:

@@ -18,7 +18,8 @@ _SYSTEM_DIRS = re.compile(
 _SENSITIVE = re.compile(
     r"(^|/)(\.ssh|\.gnupg|\.aws|\.kube|\.docker|\.config/systemd|\.git)(/|$)"
     r"|(^|/)\.(bashrc|bash_profile|bash_login|profile|zshrc|zprofile|zshenv|netrc|npmrc|pypirc|git-credentials|pgpass)$"
-    r"|(^|/)(authorized_keys|crontab|sudoers|id_rsa|id_ed25519)$"
+    r"|(^|/)(authorized_keys|crontab|sudoers|id_rsa|id_ed25519)$",
+    re.IGNORECASE,  # as the file systems of macOS and Windows
 )
 _HARMLESS_DEVICES = re.compile(r"/dev/(null|tty|std(in|out|err)|fd/\d+)")
 MAX_DIRECTORIES = 8

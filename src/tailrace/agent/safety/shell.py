@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from tailrace.agent.safety.arithmetic import arithmetic_reason
 from tailrace.agent.safety.heredoc import HereDocument, cut_line, lift_heredocs, replace_misread
 from tailrace.agent.safety.words import (
     UNKNOWN,
@@ -28,7 +29,7 @@ from tailrace.agent.safety.words import (
 )
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node, Parser
+    from tree_sitter import Language, Node
 
 # Syntax of bash that another shell takes for something else: $'…', [[ > ]], ((…)), <(…), <<<, &>, {a,b}, a=(…).
 NOT_IN_EVERY_SHELL = re.compile(
@@ -43,6 +44,7 @@ _RESERVED = frozenset(
 )
 # The grammar has no such command.
 _BRACE_COMMAND = re.compile(r"(?:^|[;&|\n(])[ \t]*(\{[^\s{}]*,[^\s{}]*\}[^;&|\n()]*)")
+_NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _NAME_START = re.compile(r"[A-Za-z_]")
 _COMPOUND = frozenset(
     {"subshell", "compound_statement", "while_statement", "for_statement", "c_style_for_statement", "if_statement"}
@@ -80,11 +82,12 @@ def _grammar() -> Language:
     return Language(tree_sitter_bash.language())
 
 
-def _parser() -> Parser:
-    """A new one each time: lines are judged in threads, and a parser is for one thread."""
+def _root_of(source: bytes) -> Node:
+    """The line as the grammar reads it. To bash a character beyond ASCII is a letter, and as one it is parsed: the
+    grammar's own scanner crashes on some of them. A parser is new each time: lines are judged in threads."""
     from tree_sitter import Parser
 
-    return Parser(_grammar())
+    return Parser(_grammar()).parse(_NOT_ASCII.sub(b"x", source)).root_node
 
 
 class _Reader:
@@ -124,7 +127,7 @@ class _Reader:
 
     def read_line(self) -> None:
         self._make_readable()
-        root = _parser().parse(self._source).root_node
+        root = _root_of(self._source)
         if root.has_error:
             self.unclear = self.unclear or "it is not a command that the grammar knows"
             for found in _BRACE_COMMAND.finditer(self._source.decode("utf-8", "replace")):
@@ -134,6 +137,7 @@ class _Reader:
         if _ARITHMETIC.search(text) and _SETS_IN_ARITHMETIC.search(text):
             self.unclear = self.unclear or "it may set a variable of the environment in arithmetic"
         self._visit(root)
+        self.unclear = self.unclear or arithmetic_reason(root, self._source, self.commands)
 
     def _make_readable(self) -> None:
         """Cuts off what is too long and closes the quotes there; the offsets stay."""
@@ -141,7 +145,7 @@ class _Reader:
         if cut != self._source:
             self.unclear = "it is too long"
             closed = (cut + quote for quote in (b"", b"'", b'"'))
-            readable = next((line for line in closed if not _parser().parse(line).root_node.has_error), cut)
+            readable = next((line for line in closed if not _root_of(line).has_error), cut)
         self._source = replace_misread(readable)
         if self._source != readable:
             self.unclear = self.unclear or "its escapes or control characters cannot be read"
@@ -452,6 +456,8 @@ class _Reader:
         """A nested command line: its commands count too, and what it prints is known only for a plain echo."""
         text = self._text(node)
         if text.startswith("`") and "\\" in text:  # one level of escapes is for the outer shell
+            if _ARITHMETIC.search(text) or "${" in text:
+                self.unclear = self.unclear or "it holds arithmetic in escaped backticks"
             commands = self._read_inner(re.sub(r"\\([$`\\])", r"\1", text[1:-1]))
         else:
             commands = self._visit_deeper(node.children)

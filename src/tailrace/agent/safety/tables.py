@@ -119,10 +119,11 @@ READS: dict[str, Known] = {
     "pip check": Known(only=""),
 }
 
-# Names of targets and scripts that build or test: `make test-unit`, `npm run lint:css`.
+# Names of targets and scripts that build or test: `make test-unit`, `npm run lint:css`. A suffix that may deploy asks.
 _TARGET = (
     r"(?:all|build|compile|debug|docs?|fmt|format|typecheck|types|coverage"
-    r"|(?:tests?|check|lint|unit|spec)(?:[-_:.]\w[\w:.-]*)?)"
+    r"|(?:tests?|check|lint|unit|spec)"
+    r"(?:[-_:.](?:all|unit|integration|fast|slow|quick|ci|cov|coverage|watch|types?|format|fmt|lint|fix|css|js|ts|py))*)"
 )
 _GO = "-exec -toolexec -vettool -overlay -modfile -ldflags -gccgoflags -compiler"
 _CARGO = Known("--config -Z --open --index --registry", values="pjF")
@@ -204,7 +205,8 @@ WRAPPERS: dict[str, Wrapper] = {
     "stdbuf": Wrapper("", "ioe"),
     "timeout": Wrapper("-v --foreground --preserve-status --verbose", "ks", 1),
     "xargs": Wrapper("-0 -r -t -x --null --no-run-if-empty --verbose", "ILnPdsE"),
-    "uv run": Wrapper("-q --quiet --frozen --locked --offline --no-sync --all-extras --dev --no-dev", builds=True),
+    "uv run --offline": Wrapper("-q --quiet --frozen --locked --no-sync --all-extras --dev --no-dev", builds=True),
+    "uv run --no-sync": Wrapper("-q --quiet --frozen --locked --offline --all-extras --dev --no-dev", builds=True),
     "poetry run": Wrapper(builds=True),
     "bundle exec": Wrapper(builds=True),
     "npx --no-install": Wrapper(builds=True),
