@@ -258,7 +258,7 @@ def test_any_text_is_assessed_without_a_crash(text: str) -> None:
 
 
 def test_a_line_that_crashed_the_scanner_of_the_grammar_is_assessed() -> None:
-    line = "\x02\u0123|\ua45a\U00104c78EOF({\U0010a997=~\u0338<<}!]]\\\uc0f0\u20a2"
+    line = "\x02\u0123|\ua45a\U00084c78EOF({\U0008a997=~\u0338<<}!]]\\\uc0f0\u20a2"
     assert {assess(line).verdict for _ in range(20)} == {"ask"}
 
 
