@@ -72,7 +72,7 @@ COMMANDS: dict[str, CliCommand] = {
     "show": CliCommand("show one run", "tailrace.cli.runs.commands", group="look"),
     "tail": CliCommand("watch one run live", "tailrace.cli.runs.commands", group="look"),
     "stop": CliCommand("stop one run", "tailrace.cli.runs.commands", group="look"),
-    "top": CliCommand("the live runs of every process, and how providers do", "tailrace.cli.runs.top", group="look"),
+    "top": CliCommand("the live runs of every process, and their providers", "tailrace.cli.runs.top", group="look"),
     "usage": CliCommand(
         "what was used and what it cost, by key, model and day", "tailrace.cli.usage.command", group="look"
     ),
@@ -91,7 +91,7 @@ COMMANDS: dict[str, CliCommand] = {
     "init": CliCommand("find a model, try it, and write a config", "tailrace.cli.setup.init", reads_config=False),
     "add": CliCommand("connect a chat platform", "tailrace.cli.setup.add", reads_config=False),
     "doctor": CliCommand("check the set-up", "tailrace.cli.setup.doctor", reads_config=False),
-    "approvals": CliCommand("what may run unasked, for ever; and taking that back", "tailrace.cli.commands.approvals"),
+    "approvals": CliCommand("list what was approved for always, and withdraw it", "tailrace.cli.commands.approvals"),
     "backup": CliCommand("copy the journal to a file while it is in use", "tailrace.cli.commands.backup"),
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
     "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
