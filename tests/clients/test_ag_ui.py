@@ -200,10 +200,9 @@ async def test_a_stop_a_provider_that_fails_and_what_is_refused(driver: NodeDriv
     assert shown["quiet"] == []
     assert shown["stopped"]["outcome"] == {"type": "cancelled"}
     assert (shown["failed"]["type"], bool(shown["failed"]["message"])) == ("RUN_ERROR", True)
-    assert shown["refusal"] == {
-        "status": 400,
-        "message": "messages[3].content[0]: the agent takes text, images and documents",
-    }
+    assert shown["refusal"]["status"] == 400
+    assert "messages[3].content[0]" in shown["refusal"]["message"]
+    assert "audio" in shown["refusal"]["message"]
     assert shown["said"][-1] == ["assistant", "Back.", 0]
 
 
