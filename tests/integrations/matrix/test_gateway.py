@@ -161,8 +161,10 @@ async def test_in_a_larger_room_the_model_reads_who_speaks_by_the_name_that_clie
             await ada.until(lambda: texts(ada, room, account) == ["Booked.", "For both."])
             said = [one["content"] for one in provider.requests[1].json()["messages"] if one["role"] == "user"]
     name = ada.user_id.removeprefix("@").partition(":")[0]  # what Synapse shows for an account without a name
-    above = f"[the messages above are from {name}]"
-    assert said == ["book it for me", f"{above}\n[from Ben (from ada)]\n| for me too"]
+    assert said == [
+        f'[from {ada.user_id} "{name}"]\n| book it for me',
+        f'[from {ben.user_id} "Ben (from ada)"]\n| for me too',
+    ]
 
 
 async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(server: Homeserver, tmp_path: Path) -> None:

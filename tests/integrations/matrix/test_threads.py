@@ -41,8 +41,9 @@ async def test_in_a_larger_room_a_thread_that_the_bot_is_in_needs_no_mention_als
         assert [seen.thread for seen in ada.from_(room, bot)] == ["", root, root, answer]
         asked = [request.json()["messages"][-1]["content"] for request in provider.requests]
         name = ada.user_id.removeprefix("@").partition(":")[0]
-        two, four = f"[in reply to {name}]\n> {bot}: one\n\ntwo", "[in reply to you]\n> First.\n\nfour"
-        assert asked == ["one", two, "three", four]
+        head = f'[from {ada.user_id} "{name}"]\n'
+        two, four = f'[in reply to "{name}"]\n> {bot}: one\n| two', "[in reply to you]\n> First.\n| four"
+        assert asked == [head + each for each in ("| one", two, "| three", four)]
 
 
 async def test_after_a_restart_what_a_thread_hangs_from_is_not_quoted_again(server: Homeserver, tmp_path: Path) -> None:
@@ -65,4 +66,4 @@ async def test_after_a_restart_what_a_thread_hangs_from_is_not_quoted_again(serv
             await ada.until(lambda: texts(ada, room, account) == ["First.", "Second.", "Third."])
         name = ada.user_id.removeprefix("@").partition(":")[0]
         asked = [request.json()["messages"][-1]["content"] for request in provider.requests]
-        assert asked == ["one", f"[in reply to {name}]\n> one\n\ntwo", "three"]
+        assert asked == ["one", f'[in reply to "{name}"]\n> one\n\ntwo', "three"]

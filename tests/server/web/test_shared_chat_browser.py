@@ -32,11 +32,11 @@ async def test_edit_has_the_question_alone_and_it_is_sent_as_that_persons(devtoo
         question = await tab.text("article > .question")
         earlier = await tab.value("document.querySelector('details.earlier').textContent")
         sent = said(server)
-    assert shown == ["book it for me", "Ben: for me too"]
+    assert shown == ["Anna: book it for me", "Ben: for me too"]
     assert edited == "for me too"
     assert sent == [ASKED, f"{BEN.head}\n| for me too, please"]
     assert question == "Ben: for me too, please"
-    assert earlier == "Earlier conversationbook it for meAnswer 0."
+    assert earlier == "Earlier conversationAnna: book it for meAnswer 0."
     assert tab.complaints == []
 
 
@@ -52,5 +52,5 @@ async def test_what_a_fork_has_from_a_shared_chat_says_who_spoke(devtools: str, 
         assert await answer(tab) == "Answer 2."
         said = "[...document.querySelectorAll('details.earlier > .question')].map((each) => each.textContent)"
         shown = await tab.value(said)
-    assert shown == ["book it for me", "Ben: for me too"]
+    assert shown == ["Anna: book it for me", "Ben: for me too"]
     assert tab.complaints == []
