@@ -105,7 +105,7 @@ async def test_a_denial_may_say_why_and_the_model_reads_it(home: Home) -> None:
 
 async def test_a_half_typed_answer_is_gone_when_the_time_is_up(home: Home) -> None:
     home.config["approvals"] = {"timeout_s": 2}
-    home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("Well."), reply("Hello."))
+    home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("Well."))
     async with home.terminal(rows=40) as terminal:
         await ready(terminal)
         terminal.enter("Remove it.")
@@ -113,6 +113,4 @@ async def test_a_half_typed_answer_is_gone_when_the_time_is_up(home: Home) -> No
         terminal.type("wbecause")
         await terminal.until("✗ nobody answered within 2 s")
         await answered(terminal)
-        terminal.enter("Hi")
-        await terminal.until("Hello.")
-    assert home.server.requests[2].json()["messages"][-1]["content"] == "Hi"
+        assert "because" not in terminal.text

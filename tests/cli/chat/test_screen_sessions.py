@@ -166,7 +166,7 @@ async def test_a_command_of_ones_own_says_how_long_it_has_run(home: Home) -> Non
         marks: set[str] = set()
 
         def grows() -> bool:
-            times.update(re.findall(r"your command runs (\d\.\d s)", terminal.text))
+            times.update(re.findall(r"your command runs (\d\.\d ?s)", terminal.text))
             marks.update(re.findall(r"([⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]) cat", terminal.text))
             return len(times) > 2 and len(marks) > 2
 
