@@ -383,7 +383,7 @@ class Server(Section):
     aliases: dict[str, str] = msgspec.field(
         default_factory=lambda: {"claude-*": "anthropic/*", "gpt-*": "openai/*"}
     )  # a model's name without a provider → `<provider>/<model>`, with `*` the name asked for; or `tailrace`
-    strict: bool = False  # refuse a parameter that a model's API has no word for, instead of leaving it out
+    strict: bool = False  # refuse a parameter that the model's API does not support, instead of leaving it out
 
     def secret_variables(self) -> set[str]:
         """The environment variables that hold the server's keys."""

@@ -1,6 +1,6 @@
 """What a step's handler is: its parameters, whether it may be repeated, and what it gets to know of its step.
 
-A handler is told everything it needs and records nothing itself: the runner records its output.
+A handler gets everything it needs and records nothing itself: the runner records its output.
 """
 
 from __future__ import annotations
