@@ -117,7 +117,7 @@ class Conversations:
             if isinstance(exc, TailraceError):
                 self._recent.forget(update.update_id)
                 raise
-            # Delivered again, it would fail again and hold up all that follows: it counts as handled, and the user gets a line.
+            # Delivered again, it would fail again and hold up all that follows: the user gets a line instead.
             self._say_failed(update, exc)
         except BaseException:
             if update.update_id not in self._unreleased:
