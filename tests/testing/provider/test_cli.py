@@ -11,9 +11,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
-import aiohttp
 import pytest
 
 from tailrace.testing.provider.__main__ import main
@@ -51,54 +49,6 @@ async def test_it_listens_answers_and_ends_on_a_signal(number: signal.Signals, s
     child.send_signal(number)
     assert await child.wait() == status
     assert await child.stdout.read() == b""
-
-
-async def test_a_strict_provider_plays_turns_and_records_what_was_asked(tmp_path: Path) -> None:
-    turns, record = tmp_path / "turns.json", tmp_path / "requests.jsonl"
-    turns.write_text('{"agentic": ["Done."]}', encoding="utf-8")
-    arguments = ["--port", "0", "--strict", "--returns-reasoning", "--turns", str(turns), "--record", str(record)]
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tailrace.testing.provider", *arguments, stdout=asyncio.subprocess.PIPE
-    )
-    assert child.stdout is not None
-    url = (await child.stdout.readline()).decode().split()[2]
-    async with aiohttp.ClientSession() as session:
-        statuses, said = [], []
-        for body in ({"model": "agentic", "input": "Go.", "colour": 1}, {"model": "agentic", "input": "Go."}):
-            async with session.post(url + "/v1/responses", json=body) as response:
-                statuses.append(response.status)
-                said.append(await response.json())
-    child.terminate()
-    await child.wait()
-    assert statuses == [400, 200]
-    assert said[0]["error"]["message"] == "Unknown parameter: 'colour'."
-    assert said[1]["output"][0]["content"][0]["text"] == "Done."
-    first = json.loads(record.read_text(encoding="utf-8").splitlines()[0])
-    assert (first["path"], first["refusal"]) == ("/v1/responses", "Unknown parameter: 'colour'.")
-    assert json.loads(first["body"])["colour"] == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("{", "it ends too early"),
-        (None, "no such file or directory"),
-        ('{"one": ["Done."], "two": [1]}', "the turn 'two': [0]: must be text or a list, not a number"),
-        ('{"one": ["Done."], "two": [[{"cry": "Oh!"}]]}', "the turn 'two': expected a text, or an object with say"),
-        ('{"one": []}', "the turn 'one' has no answers"),
-    ],
-)
-def test_a_bad_file_of_turns_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, why: str
-) -> None:
-    path = tmp_path / "turns.json"
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
-    with pytest.raises(SystemExit):
-        main(["--turns", str(path)])
-    [line] = capsys.readouterr().err.splitlines()
-    assert "--turns" in line
-    assert why in line
 
 
 def test_the_list_names_every_kind_of_term(capsys: pytest.CaptureFixture[str]) -> None:

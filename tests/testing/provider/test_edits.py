@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.config.quirks import WireQuirks
 from tailrace.messages import Completion, Dialect, ErrorDelta
 from tailrace.testing.provider import REPLIES, FaultyProvider, scenario
 from tailrace.testing.provider.edits import EDITS
@@ -14,7 +15,6 @@ from tailrace.testing.scripted.failures import FAILURES
 from tailrace.testing.scripted.render import body_of, events_of, frame
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse, scripted_request
 from tailrace.wire.dialects import DIALECTS
-from tailrace.wire.quirks import WireQuirks
 from testing.raw_client import hear
 
 TOLD: dict[Dialect, ScriptedRequest] = {
@@ -22,7 +22,7 @@ TOLD: dict[Dialect, ScriptedRequest] = {
     for dialect in ("chat", "responses", "anthropic")
 }
 CASES = [(name, dialect) for name, edit in EDITS.items() for dialect in edit.dialects]
-ENDS_BADLY = {"no-ending", "no-terminal", "only-ending"}
+ENDS_BADLY = {"no-ending", "no-terminal", "only-ending", "unreadable"}
 NEEDS_QUIRK = {"cumulative": WireQuirks(cumulative_text=True), "name-in-pieces": WireQuirks(name_in_pieces=True)}
 
 

@@ -12,11 +12,10 @@ from tailrace.testing.provider.http import MAX_BODY_BYTES, MAX_HEAD_BYTES, BadRe
 
 RAW = (
     b'POST /v1/messages?beta=true HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\nX-Api-Key: a:b\r\n\r\n{"a":1}'
-    b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n"
     b"POST /v1/responses HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     b'3\r\n{"b\r\n3;ext=1\r\n":2\r\n1\r\n}\r\n0\r\n\r\n'
     b"POST /v1/responses HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nTrailer: x\r\n\r\n"
-    b"GET / HTTP/1.0\r\n\r\n"
+    b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n"
 )
 REQUESTS = [
     HttpRequest(
@@ -25,10 +24,9 @@ REQUESTS = [
         {"host": "x", "content-length": "7", "x-api-key": "a:b"},
         b'{"a":1}',
     ),
-    HttpRequest("GET", "/v1/models", {"connection": "close"}),
     HttpRequest("POST", "/v1/responses", {"transfer-encoding": "chunked"}, b'{"b":2}'),
     HttpRequest("POST", "/v1/responses", {"transfer-encoding": "chunked"}, b"{}"),
-    HttpRequest("GET", "/", {}),
+    HttpRequest("GET", "/v1/models", {"connection": "close"}),
 ]
 
 
@@ -51,7 +49,7 @@ def test_every_single_split_gives_the_same_requests() -> None:
 def test_what_a_request_says_of_itself() -> None:
     assert REQUESTS[0].path == "/v1/messages"
     assert REQUESTS[0].keeps_alive
-    assert not REQUESTS[1].keeps_alive
+    assert not REQUESTS[-1].keeps_alive
 
 
 def test_a_client_that_waits_to_be_told_is_seen() -> None:
@@ -70,7 +68,7 @@ def test_a_client_that_waits_to_be_told_is_seen() -> None:
         b"POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1),
         b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffff\r\n",
+        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nfffffffff\r\n" + b"x" * (MAX_BODY_BYTES + 1),
         b"GET / HTTP/1.1\r\nx: " + b"y" * MAX_HEAD_BYTES,
     ],
 )

@@ -10,8 +10,6 @@ from tailrace.testing.provider.names import catalogue, scenario
 from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Break, Offset, Scenario, Status, UnknownScenario
 from tailrace.testing.provider.server import FaultyProvider
-from tailrace.testing.provider.strict import Strict
-from tailrace.testing.provider.turns import UnreadableTurns, turns_of
 from tailrace.testing.scripted.reply import Citation, Reply, call, refuse, reply, say, think
 
 __all__ = [
@@ -24,9 +22,7 @@ __all__ = [
     "Reply",
     "Scenario",
     "Status",
-    "Strict",
     "UnknownScenario",
-    "UnreadableTurns",
     "call",
     "catalogue",
     "refuse",
@@ -34,5 +30,4 @@ __all__ = [
     "say",
     "scenario",
     "think",
-    "turns_of",
 ]

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import NoReturn
-
-import msgspec
 
 from tailrace.testing.provider.names import catalogue, scenario
 from tailrace.testing.provider.scenario import UnknownScenario
 from tailrace.testing.provider.server import FaultyProvider
-from tailrace.testing.provider.strict import Strict
-from tailrace.testing.provider.turns import UnreadableTurns, turns_of
-from tailrace.testing.scripted.reply import Reply
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,30 +36,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SCENARIO",
         help="scenarios for the first requests, in order, whatever model they name",
     )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="refuse what the vendors' APIs refuse: unknown fields, ids and signatures that are not its own, …",
-    )
-    parser.add_argument(
-        "--returns-reasoning",
-        action="store_true",
-        help="with --strict, on chat: refuse tool calls that come back without their reasoning_content",
-    )
-    parser.add_argument(
-        "--turns",
-        type=_turns_file,
-        default={},
-        metavar="FILE",
-        help="JSON with the answers of whole agentic turns, by model name; an answer is a list of parts, or a text: "
-        '{"agentic": [[{"think": "…"}, {"call": "ls", "arguments": {}}], "Done."]}',
-    )
-    parser.add_argument(
-        "--record",
-        type=Path,
-        metavar="FILE",
-        help="append each request to this file, one JSON object a line: path, headers, body, scenario, refusal",
-    )
     parser.add_argument("--list", action="store_true", help="print every term a scenario can be made of, and end")
     return parser
 
@@ -83,15 +52,6 @@ def _scenario_name(text: str) -> str:
     except UnknownScenario as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None
     return text
-
-
-def _turns_file(path: str) -> dict[str, list[Reply]]:
-    try:
-        return turns_of(Path(path).read_bytes())
-    except OSError as exc:
-        raise argparse.ArgumentTypeError(f"cannot read {path}: {(exc.strerror or str(exc)).lower()}") from None
-    except UnreadableTurns as exc:
-        raise argparse.ArgumentTypeError(f"{path}: {exc}") from None
 
 
 def _print_catalogue() -> None:
@@ -113,36 +73,13 @@ async def _serve(options: argparse.Namespace) -> int:
 
     loop.add_signal_handler(signal.SIGINT, stop, 130)
     loop.add_signal_handler(signal.SIGTERM, stop, 0)
-    strict = Strict(returns_reasoning=options.returns_reasoning) if options.strict else None
-    async with FaultyProvider(
-        options.script, turns=options.turns, strict=strict, host=options.host, port=options.port
-    ) as server:
+    async with FaultyProvider(options.script, host=options.host, port=options.port) as server:
         sys.stdout.write(
             f"listening on {server.url} · OpenAI clients: base_url={server.openai_url} · "
             f"Anthropic clients: base_url={server.url} · any key, model=<scenario>\n"
         )
         sys.stdout.flush()
-        recording = asyncio.create_task(_record(server, options.record)) if options.record else None
-        try:
-            return await stopped
-        finally:
-            if recording is not None:
-                recording.cancel()
-
-
-async def _record(server: FaultyProvider, path: Path) -> None:
-    for number in itertools.count():
-        request = await server.request(number)
-        line = {
-            "method": request.method,
-            "path": request.path,
-            "headers": request.headers,
-            "body": request.body.decode(errors="replace"),
-            "scenario": request.scenario,
-            "refusal": request.refusal,
-        }
-        with path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
+        return await stopped
 
 
 def main(arguments: list[str] | None = None) -> int:

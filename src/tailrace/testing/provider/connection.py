@@ -78,13 +78,13 @@ class ConnectionHost(Protocol):
     def model_names(self) -> list[str]:
         """What `GET /v1/models` lists."""
 
-    def refusal(self, request: ScriptedRequest, headers: Mapping[str, str], *, counting: bool) -> Failure | None:
+    def refusal(self, request: ScriptedRequest, headers: Mapping[str, str], counting: bool, /) -> Failure | None:
         """Why the vendor's API would not take the request."""
 
     def choose(self, request: ScriptedRequest) -> Scenario:
         """What to answer. Raises `UnknownScenario`."""
 
-    def signed(self, reply: Reply, request: ScriptedRequest) -> Reply:
+    def signed(self, reply: Reply, request: ScriptedRequest, /) -> Reply:
         """The reply as it leaves the provider."""
 
     def choose_for_kept(self) -> Scenario:
@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
         except msgspec.MsgspecError:
             return Scenario(), failed(BY_STATUS[400], dialect, scripted_request(dialect, {}))
         scripted = scripted_request(dialect, body)
-        refusal = self._host.refusal(scripted, request.headers, counting=counts is not None)
+        refusal = self._host.refusal(scripted, request.headers, counts is not None)
         if refusal is not None:
             record.refusal = refusal.message
             return Scenario(), failed(refusal, dialect, scripted)

@@ -236,6 +236,13 @@ def add_unknown(events: Events, _request: ScriptedRequest) -> Events:
     return [part for event in events for part in (noise, event)]
 
 
+@edit("unreadable", "one event in the middle is cut JSON")
+def cut_one_event(events: Events, _request: ScriptedRequest) -> Events:
+    middle = len(events) // 2
+    broken = Sse(msgspec.json.encode(events[middle].data).decode()[:-3], events[middle].event)
+    return [*events[:middle], broken, *events[middle + 1 :]]
+
+
 @edit("usage-each-chunk", "usage so far in every chunk, beside the choices", "chat")
 def usage_everywhere(events: Events, _request: ScriptedRequest) -> Events:
     def counted(data: JsonObject, tokens: int) -> JsonObject:

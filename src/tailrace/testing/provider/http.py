@@ -1,18 +1,13 @@
-"""HTTP/1.1 requests out of bytes, sans-IO: just enough for the clients of model APIs.
-
-Bodies come with a length or in chunks. There are limits, since what listens on a port hears from anyone.
-"""
+"""HTTP/1.1 requests out of bytes, sans-IO. There are limits, since what listens on a port hears from anyone."""
 
 from __future__ import annotations
 
-import re
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from tailrace.messages import Value
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024
-_REQUEST_LINE = re.compile(r"([A-Z]+) (\S+) HTTP/1\.([01])")
-_HEX = re.compile(rb"[0-9a-fA-F]{1,8}\Z")
 
 
 class BadRequest(Exception):
@@ -41,82 +36,53 @@ class HttpRequest(Value):
 
 
 class RequestReader:
-    """Bytes in, whole requests out."""
+    """Bytes in, whole requests out. The methods whose names begin with `on_` are the parser's callbacks."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._head: HttpRequest | None = None
+        self._parser = HttpRequestParser(self)
+        self._requests: list[HttpRequest] = []
+        self._head_bytes = 0  # received since the last request, while the headers are not complete
+        self.on_message_begin()
 
     @property
     def expects_continue(self) -> bool:
         """A client sent its headers and waits to be told that it may send the body."""
-        waits = self._head is not None and self._head.headers.get("expect", "").lower() == "100-continue"
-        return waits and not self._buffer
+        waits = self._in_body and self._headers.get("expect", "").lower() == "100-continue"
+        return waits and not self._body
 
     def feed(self, data: bytes) -> list[HttpRequest]:
         """The requests that these bytes complete. Raises `BadRequest`."""
-        self._buffer += data
-        requests: list[HttpRequest] = []
-        while (request := self._next()) is not None:
-            requests.append(request)
+        self._head_bytes += 0 if self._in_body else len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as exc:
+            raise BadRequest(f"not an HTTP/1.1 request: {exc}") from exc
+        size = int(self._headers.get("content-length", 0)) if self._in_body else 0
+        if self._head_bytes > MAX_HEAD_BYTES or max(size, len(self._body)) > MAX_BODY_BYTES:
+            raise BadRequest(f"the request exceeds {MAX_HEAD_BYTES} bytes of headers or {MAX_BODY_BYTES} of body")
+        requests, self._requests = self._requests, []
         return requests
 
-    def _next(self) -> HttpRequest | None:
-        if self._head is None:
-            self._head = self._take_head()
-        if self._head is None:
-            return None
-        chunked = self._head.headers.get("transfer-encoding", "").lower() == "chunked"
-        body = self._take_chunks() if chunked else self._take_sized(self._head)
-        if body is None:
-            return None
-        head, self._head = self._head, None
-        return HttpRequest(head.method, head.target, head.headers, body)
+    def on_message_begin(self) -> None:
+        self._target, self._body = b"", bytearray()
+        self._headers: dict[str, str] = {}
+        self._in_body = False
 
-    def _take_head(self) -> HttpRequest | None:
-        end = self._buffer.find(b"\r\n\r\n")
-        if max(end, len(self._buffer) if end < 0 else 0) > MAX_HEAD_BYTES:
-            raise BadRequest(f"headers exceed {MAX_HEAD_BYTES} bytes")
-        if end < 0:
-            return None
-        first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
-        del self._buffer[: end + 4]
-        found = _REQUEST_LINE.fullmatch(first)
-        if found is None:
-            raise BadRequest(f"not an HTTP/1.1 request: {first[:80]!r}")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        return HttpRequest(found[1], found[2], headers)
+    def on_url(self, url: bytes) -> None:
+        self._target += url
 
-    def _take_sized(self, head: HttpRequest) -> bytes | None:
-        stated = head.headers.get("content-length", "0")
-        if not stated.isdecimal() or int(stated) > MAX_BODY_BYTES:
-            raise BadRequest(f"content-length {stated[:20]!r} is not a size up to {MAX_BODY_BYTES}")
-        size = int(stated)
-        if len(self._buffer) < size:
-            return None
-        body = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return body
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_body:  # else it is a trailer
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
-    def _take_chunks(self) -> bytes | None:
-        """The whole chunked body, or None while it is incomplete; trailers are dropped."""
-        body, at = bytearray(), 0
-        while True:
-            line_end = self._buffer.find(b"\r\n", at)
-            if line_end < 0:
-                return None
-            stated = bytes(self._buffer[at:line_end]).partition(b";")[0].strip()
-            if not _HEX.match(stated) or len(body) + int(stated, 16) > MAX_BODY_BYTES:
-                raise BadRequest(f"bad chunk size {stated[:20]!r}")
-            size, start = int(stated, 16), line_end + 2
-            if len(self._buffer) < start + size + 2:
-                return None
-            if size == 0:
-                bare = self._buffer.startswith(b"\r\n", start)
-                end = start if bare else self._buffer.find(b"\r\n\r\n", start) + 2
-                if end < start:
-                    return None
-                del self._buffer[: end + 2]
-                return bytes(body)
-            body += self._buffer[start : start + size]
-            at = start + size + 2
+    def on_headers_complete(self) -> None:
+        self._in_body = True
+        self._head_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        method, target = self._parser.get_method().decode(), self._target.decode("latin-1")
+        self._requests.append(HttpRequest(method, target, self._headers, bytes(self._body)))
+        self._in_body = False

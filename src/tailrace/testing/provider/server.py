@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
+from tailrace.config.load import CONFIG_FILE, Config, load
+from tailrace.messages import JsonObject
 from tailrace.testing.provider.connection import Connection, RecordedRequest
 from tailrace.testing.provider.kept import KeptResponses
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Scenario
-from tailrace.testing.provider.strict import Strict, VendorApi
-from tailrace.testing.provider.turns import AgenticTurns
 from tailrace.testing.scripted.failures import Failure
 from tailrace.testing.scripted.reply import Reply, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 
 SAID_BEFORE = 12  # characters of a text by which it is known again
+_RESULTS = ("function_call_output", "custom_tool_call_output", "tool_result")
 
 
 class FaultyProvider:
     """An endpoint of all three dialects that answers as request, and keeps a log of who asked.
 
     Each request takes the next item of `script`; when none is left, the request's model names one of `turns` or a
-    scenario. With `strict`, it refuses first what the vendors' APIs refuse, and signs what it says as they do.
-    Responses that were asked for with `background` and `store` are kept: a GET for one takes the faults of the next
-    item.
+    scenario. The answers of a turn are given in order, by the number of tool results in the request; its last answer
+    has no calls, or is given again and again. Responses that were asked for with `background` and `store` are kept: a
+    GET for one takes the faults of the next item.
 
-        async with FaultyProvider(script=["status-529", "ok"]) as server:
-            client = AsyncOpenAI(base_url=server.openai_url, api_key="any")
+        async with FaultyProvider(["status-529", reply("Hello.")]) as provider:
+            agent = Agent(config=provider.config)
+            assert (await agent.run("Hi.")).text == "Hello."
     """
 
     def __init__(
@@ -40,21 +44,22 @@ class FaultyProvider:
         script: Iterable[str | Scenario | Reply] = (),
         *,
         turns: Mapping[str, Sequence[Reply]] | None = None,
-        strict: Strict | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        """Raises `UnknownScenario` for a name in the script that is none."""
+        """Raises `UnknownScenario` for a name in the script that is none, `ValueError` for a turn without answers."""
         self.requests: list[RecordedRequest] = []
         self.connections = 0  # ever accepted
         self.kept = KeptResponses()
         self.flowing = asyncio.Event()  # clear it, and each answer waits before its next piece until it is set again
         self.flowing.set()
         self._script = [_as_scenario(item) for item in script]
-        self._turns = AgenticTurns(turns or {})
-        self._api = VendorApi(strict)
+        self.turns = {name: tuple(steps) for name, steps in (turns or {}).items()}
+        if empty := next((name for name, steps in self.turns.items() if not steps), None):
+            raise ValueError(f"the turn '{empty}' has no answers")
         self._host, self._port = host, port
         self._server: asyncio.Server | None = None
+        self._home: TemporaryDirectory[str] | None = None
         self._open: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._bugs: list[BaseException] = []
@@ -73,6 +78,16 @@ class FaultyProvider:
         return self.url + "/v1"
 
     @property
+    def config(self) -> Config:
+        """For an `Agent` that asks this provider; its journal is gone when the provider is closed."""
+        if self._home is None:
+            self._home = TemporaryDirectory(prefix="tailrace-")
+            faulty = f"{{dialect: chat, base_url: '{self.url}'}}"
+            text = f"model: {{provider: faulty, name: ok}}\nproviders: {{faulty: {faulty}}}"
+            (Path(self._home.name) / CONFIG_FILE).write_text(text, encoding="utf-8")
+        return load({}, Path(self._home.name))
+
+    @property
     def open_connections(self) -> int:
         return len(self._open)
 
@@ -82,7 +97,7 @@ class FaultyProvider:
 
     @property
     def refusals(self) -> list[str]:
-        """Why requests were refused, in order; empty where all were as the vendors' APIs want them."""
+        """Why requests were refused, in order."""
         return [request.refusal for request in self.requests if request.refusal]
 
     async def request(self, number: int = 0) -> RecordedRequest:
@@ -101,6 +116,8 @@ class FaultyProvider:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+        if self._home is not None:
+            self._home.cleanup()
         if error is None and self._bugs:
             raise ExceptionGroup(
                 "the provider itself failed", [bug for bug in self._bugs if isinstance(bug, Exception)]
@@ -147,13 +164,28 @@ class FaultyProvider:
 
     def model_names(self) -> list[str]:
         """Every word that can be a model's name alone."""
-        return [*self._turns.names, *REPLIES]
+        return [*self.turns, *REPLIES]
 
-    def refusal(self, request: ScriptedRequest, headers: Mapping[str, str], *, counting: bool) -> Failure | None:
-        return self._api.refusal(request, headers, counting=counting)
+    def refusal(self, _request: ScriptedRequest, _headers: Mapping[str, str], _counting: bool) -> Failure | None:
+        """Why a vendor's API would not take the request; a subclass says so."""
+        return None
 
-    def signed(self, reply: Reply, request: ScriptedRequest) -> Reply:
-        return self._api.signed(reply, request)
+    def signed(self, reply: Reply, _request: ScriptedRequest) -> Reply:
+        """The reply as it leaves the provider."""
+        return reply
+
+    def conversation(self, request: ScriptedRequest) -> list[JsonObject]:
+        """The messages or items of a request."""
+        return _objects(request.body.get("input" if request.dialect == "responses" else "messages"))
+
+    def step_of_turn(self, name: str, request: ScriptedRequest) -> Reply:
+        """The first answer of the turn whose calls do not all have their result yet."""
+        results = sum(map(_results, self.conversation(request)))
+        for step in self.turns[name]:
+            if results < len(step.calls) or not step.calls:
+                return step
+            results -= len(step.calls)
+        return self.turns[name][-1]
 
     def choose(self, request: ScriptedRequest) -> Scenario:
         """What this request gets. Raises `UnknownScenario`."""
@@ -163,13 +195,12 @@ class FaultyProvider:
                 return replace(chosen_one, reply=reply(rest_of(chosen_one.continues, request.body)))
             return chosen_one
         terms = request.model.split("+")
-        turn = next((term for term in terms if term in self._turns.names), None)
+        turn = next((term for term in terms if term in self.turns), None)
         if turn is None:
             return scenario(request.model)
         terms.remove(turn)
         faults = scenario("+".join(terms)) if terms else Scenario()
-        chosen = self._turns.reply(turn, request, self._api.conversation(request))
-        return replace(faults, name=request.model, reply=chosen)
+        return replace(faults, name=request.model, reply=self.step_of_turn(turn, request))
 
     def choose_for_kept(self) -> Scenario:
         """How a response that is kept is delivered: the faults of the script's next item, else none."""
@@ -199,6 +230,17 @@ def _strings(value: object) -> Iterator[str]:
                 yield from _strings(item)
         case _:
             return
+
+
+def _results(message: JsonObject) -> int:
+    """How many tool results this message or item is or holds."""
+    if message.get("role") == "tool" or message.get("type") in _RESULTS:
+        return 1
+    return sum(map(_results, _objects(message.get("content"))))
+
+
+def _objects(value: Any) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _as_scenario(item: str | Scenario | Reply) -> Scenario:

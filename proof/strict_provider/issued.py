@@ -10,8 +10,8 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
+from proof.strict_provider.wording import objects_in
 from tailrace.messages import JsonObject, Value
-from tailrace.testing.provider.strict.wording import objects_in
 
 _SEAL = "gAAAAAB"  # how OpenAI's encrypted content begins
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from proof.strict_provider import StrictProvider
 
 from tailrace.messages import Dialect, JsonObject
-from tailrace.testing.provider import FaultyProvider, Strict, call, reply, think
+from tailrace.testing.provider import call, reply, think
 
 PATHS: dict[Dialect, str] = {
     "chat": "/v1/chat/completions",
@@ -31,7 +32,7 @@ TOOLS: dict[Dialect, list[JsonObject]] = {
 
 
 class Vendor:
-    def __init__(self, server: FaultyProvider, session: aiohttp.ClientSession) -> None:
+    def __init__(self, server: StrictProvider, session: aiohttp.ClientSession) -> None:
         self.server, self.session = server, session
 
     async def ask(self, dialect: Dialect, headers: Mapping[str, str] = VERSION, **fields: Any) -> tuple[int, Any]:
@@ -49,8 +50,7 @@ class Vendor:
 
 @pytest.fixture
 async def vendor() -> AsyncIterator[Vendor]:
-    strict = Strict(returns_reasoning=True)
-    async with FaultyProvider(turns=TURNS, strict=strict) as server, aiohttp.ClientSession() as session:
+    async with StrictProvider(turns=TURNS, returns_reasoning=True) as server, aiohttp.ClientSession() as session:
         yield Vendor(server, session)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tailrace.messages import JsonObject
-from tailrace.testing.provider.strict import fields
-from tailrace.testing.provider.strict.issued import Issued
-from tailrace.testing.provider.strict.wording import (
+from proof.strict_provider import fields
+from proof.strict_provider.issued import Issued
+from proof.strict_provider.wording import (
     bad_name,
     loose_schema,
     missing_parameter,
@@ -17,6 +16,7 @@ from tailrace.testing.provider.strict.wording import (
     too_long,
     unknown_parameter,
 )
+from tailrace.messages import JsonObject
 from tailrace.testing.scripted.failures import Failure
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")

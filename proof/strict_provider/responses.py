@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tailrace.messages import JsonObject
-from tailrace.testing.provider.strict import fields
-from tailrace.testing.provider.strict.issued import Issued, item_of_encrypted
-from tailrace.testing.provider.strict.wording import (
+from proof.strict_provider import fields
+from proof.strict_provider.issued import Issued, item_of_encrypted
+from proof.strict_provider.wording import (
     bad_name,
     loose_schema,
     missing_parameter,
@@ -17,6 +16,7 @@ from tailrace.testing.provider.strict.wording import (
     too_long,
     unknown_parameter,
 )
+from tailrace.messages import JsonObject
 from tailrace.testing.scripted.failures import Failure
 
 _CALLS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}

@@ -7,9 +7,10 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from proof.strict_provider import StrictProvider
 from pydantic import BaseModel
 
-from tailrace.testing.provider import FaultyProvider, Strict, UnreadableTurns, call, reply, think, turns_of
+from tailrace.testing.provider import FaultyProvider, call, reply, think
 
 TURN = [
     reply(think("Both, then."), call("level", {"river": "Aare"}), call("level", {"river": "Rhine"})),
@@ -30,8 +31,8 @@ class Report(BaseModel):
     metres: int
 
 
-def strict_turns() -> FaultyProvider:
-    return FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+def strict_turns() -> StrictProvider:
+    return StrictProvider(turns={"agentic": TURN}, returns_reasoning=True)
 
 
 @pytest.mark.parametrize("store", [True, False])
@@ -128,11 +129,6 @@ async def test_a_turn_takes_faults_beside_it() -> None:
         assert server.requests[0].scenario == "agentic+status-429"
 
 
-def test_turns_are_read_from_json() -> None:
-    text = """{"agentic": [[{"think": "Hm."}, {"call": "ls", "arguments": {"path": "."}}], ["Done."]]}"""
-    assert turns_of(text) == {"agentic": [reply(think("Hm."), call("ls", {"path": "."})), reply("Done.")]}
-    for bad in ("{", '{"agentic": "Done."}', '{"agentic": [[{"shout": "Done."}]]}'):
-        with pytest.raises(UnreadableTurns):
-            turns_of(bad)
+def test_a_turn_without_answers_is_refused() -> None:
     with pytest.raises(ValueError, match="the turn 'agentic' has no answers"):
         FaultyProvider(turns={"agentic": []})

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from proof.strict_provider import fields
+from proof.strict_provider.issued import thinking_signature
+from proof.strict_provider.wording import extra_input, objects_in, refused
 from tailrace.messages import JsonObject
-from tailrace.testing.provider.strict import fields
-from tailrace.testing.provider.strict.issued import thinking_signature
-from tailrace.testing.provider.strict.wording import extra_input, objects_in, refused
 from tailrace.testing.scripted.failures import Failure
 
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
