@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 
 import pytest
+from proof.platforms.discord import FakeDiscord
+from proof.platforms.homeassistant import FakeHomeAssistant
+from proof.platforms.slack import FakeSlack
+from proof.platforms.whatsapp import FakeWhatsApp
 
-from tailrace.testing.platforms.discord import FakeDiscord
-from tailrace.testing.platforms.homeassistant import FakeHomeAssistant
 from tailrace.testing.platforms.loopback import LoopbackFake
-from tailrace.testing.platforms.slack import FakeSlack
 from tailrace.testing.platforms.telegram import FakeTelegram
-from tailrace.testing.platforms.whatsapp import FakeWhatsApp
 
 
 @pytest.mark.parametrize("fake", [FakeDiscord, FakeHomeAssistant, FakeSlack, FakeTelegram, FakeWhatsApp])

@@ -12,6 +12,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import NoReturn, TypeAlias, assert_never
 
 from tailrace import messages
+from tailrace.config.quirks import NONE
 from tailrace.errors import ProviderError, Rejected, StreamCut
 from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.testing.scripted.failures import FAILURES, error_body, error_events
@@ -21,7 +22,6 @@ from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse, scrip
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure_in, stream_cut, to_exception
-from tailrace.wire.quirks import NONE
 
 
 class Stall(messages.Value):

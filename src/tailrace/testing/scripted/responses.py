@@ -91,6 +91,7 @@ def numbered(sent: Sequence[JsonObject], request: ScriptedRequest, *, start: int
 def opening(request: ScriptedRequest) -> JsonObject:
     """The response object before anything was said."""
     echoed = {key: request.body.get(key, default) for key, default in _ECHOED.items()}
+    echoed["tools"] = [_echoed_tool(tool) for tool in echoed["tools"] or ()]
     return {
         "id": request.id("resp_"),
         "object": "response",
@@ -173,6 +174,12 @@ def _call(block: CallBlock, request: ScriptedRequest, index: int) -> JsonObject:
     if apart and {"type": "namespace", "name": namespace} in [_named(tool) for tool in tools]:
         item |= {"name": name, "namespace": namespace}
     return item
+
+
+def _echoed_tool(tool: object) -> object:
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        return tool
+    return {"description": None, "strict": True, **tool}
 
 
 def _named(tool: dict[str, Any]) -> JsonObject:

@@ -22,8 +22,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
-from tailrace.testing.platforms.slack_channels import (
+from proof.platforms.slack_channels import (
     BOT_ID,
     BOT_USER,
     MAX_MARKDOWN,
@@ -34,6 +33,7 @@ from tailrace.testing.platforms.slack_channels import (
     SlackState,
     state_of,
 )
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
 
 Params = dict[str, Any]
 STREAM_LIFETIME_S = 300.0

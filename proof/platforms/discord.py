@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from tailrace.testing.platforms.discord_channels import (
+from proof.platforms.discord_channels import (
     BOT_ID,
     GUILD_ID,
     Buckets,
@@ -29,7 +29,7 @@ from tailrace.testing.platforms.discord_channels import (
     state_of,
     user_json,
 )
-from tailrace.testing.platforms.discord_socket import HEARTBEAT_MS, GatewaySession, GatewayWire, Op
+from proof.platforms.discord_socket import HEARTBEAT_MS, GatewaySession, GatewayWire, Op
 from tailrace.testing.platforms.history import ShownState
 from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, json_fault
 
