@@ -18,6 +18,7 @@ from proof.simulation.coverage import Coverage, Progress, fingerprint, report
 from proof.simulation.draw import world_of
 from proof.simulation.shrink import shrunk
 from proof.simulation.simulation import simulate
+from proof.simulation.total import TOTAL, Total
 
 CHUNK = 50
 
@@ -81,6 +82,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="the code has changed since the checkpoint: run the worlds that failed again, and go on from there",
     )
+    parser.add_argument(
+        "--nightly",
+        action="store_true",
+        help="the seeds after all that were ever run; adds them to the sum, and goes on after one has failed",
+    )
+    parser.add_argument("--total", type=Path, default=TOTAL, metavar="FILE", help="the sum of all nights")
     parser.add_argument("--fingerprint", action="store_true", help="say by which name a report knows this code")
     return parser
 
@@ -147,6 +154,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if args.seed is not None:
         return show(args.seed)
+    if args.nightly:
+        args.first, args.go_on = Total.load(args.total).next_seed, True
     try:
         progress = _begun(args)
     except (OSError, ValueError) as exc:
@@ -157,9 +166,14 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         kept = "" if args.checkpoint is None else "; the same command goes on from there"
         sys.stderr.write(f"\nstopped after {progress.coverage.worlds:,} worlds{kept}\n")
-        return 130
+        if not args.nightly:
+            return 130
+    if args.nightly:
+        sum_of_all = Total.load(args.total)
+        sum_of_all.add(progress)
+        sum_of_all.save(args.total)
     if args.report is not None:
-        args.report.write_text(report(progress))
+        args.report.write_text(report(progress, Total.load(args.total)))
     total, failed = progress.coverage, progress.failed
     sys.stdout.write(f"{total.worlds:,} worlds, {len(failed)} broke a rule, digest {progress.digest}\n")
     for name, count in sorted(total.counts.items()):

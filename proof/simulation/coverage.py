@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -40,6 +40,7 @@ FAILURES: dict[str, tuple[str, ...]] = {
     "chat markup": ("G83",),
     "watch": ("F72", "H97", "H99", "I104", "I105"),
     "stop": ("F69", "F76"),
+    "steer": ("N164", "N165"),
     "kill": ("I100", "I101", "I102", "I106", "L145"),
     "hang": ("L145", "L146"),
     "leave": ("L145",),
@@ -161,35 +162,37 @@ The code changed on the way: failed worlds were run again with the new code; the
 """
 
 
-def report(progress: Progress) -> str:
+class Sum(Protocol):
+    """Of all worlds that were ever run."""
+
+    worlds: int
+    steps: int
+    hours: float
+    failed: int
+
+
+def report(progress: Progress, total: Sum) -> str:
     """The page that a long run leaves behind."""
     coverage, first = progress.coverage, progress.first
     counts = coverage.counts
-    around = ("ask", "watch", "stop", "kill", "hang", "leave", "process", "tool", "call in memory")
-    stored = (
-        "commit",
-        "commit on the loop",
-        "commit left to the thread",
-        "refusal",
-        "entry handed to a viewer",
-        "piece handed to a viewer",
-    )
+    around = ("ask", "watch", "stop", "kill", "hang", "leave", "process", "tool", "call in memory", "budget")
+    stored = ("commit", "commit on the loop", "commit left to the thread", "refusal", "entry handed to a viewer")
     faults = sorted((name, count) for name, count in counts.items() if name.split()[0] in ("reply", "chat", "store"))
+    shapes = sorted((name, count) for name, count in counts.items() if name.split()[0] == "sequence")
     last = first + coverage.worlds - 1
     return f"""# Report of a simulation
 
-{coverage.worlds:,} worlds, seeds {first} to {last}: {len(progress.failed)} broke a rule.
+**Of all time**: {total.worlds:,} worlds, {total.steps:,} steps, {total.hours:,.0f} hours of their own time;
+{total.failed} broke a rule.
 
-`make simulate SEEDS={coverage.worlds} FROM={first} REPORT=docs/simulation-report.md`,
-{progress.ran_s / 60:,.0f} minutes, {progress.rate:.0f} worlds a second. Code fingerprint `{progress.code}`
-(`python -m proof.simulation --fingerprint`), digest of all worlds `{progress.digest}`: the same code and seeds give the
-same digest on every machine. The rules: [reliability](reliability.md#simulation).
+**The last run**: {coverage.worlds:,} worlds, seeds {first} to {last}: {len(progress.failed)} broke a rule.
+{progress.ran_s / 60:,.0f} minutes. Code fingerprint `{progress.code}`, digest `{progress.digest}`: the same code and
+seeds give the same digest on every machine. `make simulate SEEDS={coverage.worlds} FROM={first}` runs them again;
+`python -m proof.simulation --nightly` adds the next. The rules: [reliability](../../docs/reliability.md#simulation).
 {_changes(progress)}
 {counted("Worlds by processes at once", ((str(nodes), count) for nodes, count in sorted(coverage.nodes.items())))}
 
-{coverage.seconds / 3600:,.0f} hours of the worlds' own time, {coverage.steps:,} steps.
-
-{counted("What happened", ((name, counts[name]) for name in around + stored))}
+{counted("What happened", (*((name, counts[name]) for name in around + stored), *shapes))}
 
 {counted("What was done to a request", faults)}
 

@@ -19,6 +19,7 @@ from proof.simulation.world import (
     Leave,
     ReplyFault,
     Said,
+    Steer,
     Stop,
     StoreFault,
     Watch,
@@ -30,6 +31,7 @@ _DIALECTS: tuple[Any, ...] = ("chat", "responses", "anthropic")
 _REPLY_FAULTS: tuple[Any, ...] = get_args(ReplyFault)
 _CHAT_FAULTS: tuple[Any, ...] = get_args(ChatFault)
 _STORE_FAULTS: tuple[Any, ...] = ("full", "full", "io", "locked", "gone", "slow", "slow", "busy", "busy")
+_SHAPES: tuple[Any, ...] = ("parallel", "loop", "for_each", "router")
 _STREAM_FAULTS: tuple[Any, ...] = ("cut", "end", "stall", "overloaded")  # the ones that hurt: half an answer is out
 
 
@@ -66,7 +68,32 @@ def world_of(seed: int) -> World:
         chat_faults=chat_faults,
         happenings=tuple(happenings),
     )
-    return _crowded(rng, world) if rng.random() < CROWDED else world
+    world = _budgeted(rng, _shaped(rng, _crowded(rng, world) if rng.random() < CROWDED else world))
+    return _steered(random.Random(~seed), world)
+
+
+def _shaped(rng: random.Random, world: World) -> World:
+    """Half of the sequences of several steps have them inside a block."""
+
+    def shaped(one: Happening) -> Happening:
+        if not isinstance(one, Ask) or one.surface != "sequence" or len(one.said) < 2 or rng.random() < 0.5:
+            return one
+        return replace(one, shape=rng.choice(_SHAPES))
+
+    return replace(world, happenings=tuple(map(shaped, world.happenings)))
+
+
+def _budgeted(rng: random.Random, world: World) -> World:
+    """A few sequences have a budget, and a few keys: not where a chat would have to be told of it."""
+
+    def budgeted(one: Happening) -> Happening:
+        if not isinstance(one, Ask) or one.surface != "sequence" or rng.random() < 0.8:
+            return one
+        return replace(one, budget=rng.choice((30, 60)))
+
+    chats = any(ask.surface == "chat" for ask in world.asks)
+    key_tokens = rng.choice((0, 0, 0, 0, 0, 40, 80)) if not chats else 0
+    return replace(world, key_tokens=key_tokens, happenings=tuple(map(budgeted, world.happenings)))
 
 
 def _crowded(rng: random.Random, world: World) -> World:
@@ -84,6 +111,17 @@ def _crowded(rng: random.Random, world: World) -> World:
         return one
 
     return replace(world, rounds=True, happenings=tuple(map(crowded, world.happenings)))
+
+
+def _steered(rng: random.Random, world: World) -> World:
+    """The same world, in which some turns are given messages."""
+    asked = [number for number, ask in enumerate(world.asks) if ask.surface == "agent"]
+    steers = [
+        Steer(_time(rng, world.asks[number].at, 3.0), number, rng.randrange(world.nodes))
+        for number in asked
+        for _ in range(rng.choice((0, 0, 1, 2)))
+    ]
+    return replace(world, happenings=(*world.happenings, *steers))
 
 
 def _time(rng: random.Random, after: float, span_s: float) -> float:

@@ -27,6 +27,7 @@ from tailrace.testing.scripted.reply import Block, Reply, call, say, think
 from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_request
 
 QUESTION = re.compile(r"\[q(\d+)(?:\.(\d+))?\]")
+STEER = re.compile(r"\[s\d+\]")
 _WORDS = ("water", "wheel", "mill", "stream", "stone", "flour", "river", "grain")
 _RESULTS = ("function_call_output", "tool_result")
 _STATUSES = {"429": 429, "500": 500, "503": 503, "529": 529, "400": 400, "401": 401}
@@ -35,8 +36,12 @@ HARMLESS = frozenset({"ok", "drip", "slow", "whole", "late"})  # the answer arri
 PING_S = 1.5
 
 
-def question_text(number: int) -> str:
+def question_text(number: int | str) -> str:
     return f"[q{number}] What does the mill need?"
+
+
+def steer_text(number: int) -> str:
+    return f"[s{number}] And the stone."
 
 
 def step_text(number: int, step: int) -> str:
@@ -73,19 +78,22 @@ class ServedRequest(NamedTuple):
 
 
 def place_of(body: JsonObject) -> Place:
-    question, step, partial = 0, 0, ""
+    question, step, partial, ended = 0, 0, "", False
     items = body.get("messages", body.get("input"))
     for item in items if isinstance(items, list) else [{"role": "user", "content": items}]:
         text = "".join(_texts(item.get("content")))
         results = _results(item)
         if item.get("role") == "user" and (found := QUESTION.findall(text)):  # results before it are of the one before
-            question, step, partial = int(found[-1][0]), int(found[-1][1] or 0), ""
+            question, step, partial, ended = int(found[-1][0]), int(found[-1][1] or 0), "", False
+        elif item.get("role") == "user" and STEER.search(text):  # after a whole answer it asks for one more
+            step, partial, ended = step + results + ended, "", False
         elif results:
             step, partial = step + results, ""
         elif item.get("role") == "assistant":
             partial = "" if item.get("tool_calls") or _has_calls(item) else text
+            ended = bool(partial)
         elif item.get("type") == "function_call":
-            partial = ""
+            partial, ended = "", False
     return Place(question, step, partial)
 
 
@@ -122,6 +130,7 @@ class SimulatedProvider:
         self._asked: Counter[tuple[int, int]] = Counter()
         self.served: list[ServedRequest] = []
         self.broken: list[str] = []  # rules that a request broke
+        self.told: list[list[str]] = []  # the messages for a turn under way that each request has
         self.open: list[SimulatedReply] = []
 
     def said(self, place: Place) -> Said:
@@ -146,6 +155,7 @@ class SimulatedProvider:
             "anthropic" if url.endswith("/messages") else "responses" if url.endswith("/responses") else "chat"
         )
         place = place_of(read)
+        self.told.append(STEER.findall(body.decode()))
         said = self.said(place)
         number = self._asked[place.question, place.step]
         self._asked[place.question, place.step] += 1

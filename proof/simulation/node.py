@@ -28,6 +28,7 @@ from tailrace.config.sections import (
     ModelRef,
     Platforms,
     ProviderSettings,
+    ServerKey,
     Store,
     Streaming,
 )
@@ -35,10 +36,12 @@ from tailrace.errors import TailraceError
 from tailrace.gateway.gateway import Gateway
 from tailrace.integrations.telegram import TelegramSettings
 from tailrace.messages import JsonObject
+from tailrace.runs.charged_to import CHARGED_TO
 
 T = TypeVar("T")
 HOME = Path("/simulated")
 MAX_ATTEMPTS = 3
+REQUESTER = "ann"  # the key of every client
 RESTART_S = 1.5  # after a process has ended: at the latest then it is started again
 REQUEST_TIMEOUT_S = 20.0
 REQUEST = "request"  # the name of its task
@@ -194,7 +197,12 @@ class Node:
         stack.push_async_callback(journal.close)
         tools = [CountedTool(name, around.act, around.takes_s) for name in ("look", "push", "launch")]
         app = App(around.config, journal, Models(around.config, around.provider), directory=Path("/"), tools=tools)
-        app.caller._rng = random.Random(self._number * 1000 + self._generation)
+        if around.world.key_tokens:
+            key = ServerKey(name=REQUESTER, key_env="KEY", tokens_per_day=around.world.key_tokens)
+            app.limits.take_keys([key])
+            app.usage.limited = app.limits.names
+        app.limits._clock = app.usage._clock = around.loop.wall_time
+        app.caller.rng = random.Random(self._number * 1000 + self._generation)
         for service in (app.agents, app.calls, app.flows):
             service._clock = around.loop.wall_time
             await stack.enter_async_context(service)
@@ -229,6 +237,7 @@ class Node:
         if app is None or process is None or process.dead:
             raise NodeGone
         answer: asyncio.Future[T] = loop.create_future()
+        CHARGED_TO.set(REQUESTER)
         task = process.start(loop, work(app), REQUEST)
 
         def settle(_task: asyncio.Task[T]) -> None:

@@ -12,22 +12,21 @@ from typing import Any
 
 import msgspec
 
-from proof.simulation.model_server import question_text, step_text
-from proof.simulation.node import REQUEST_TIMEOUT_S, Node, NodeGone
-from proof.simulation.world import Ask, Stop, Watch, World
-from tailrace.agent.service import TurnSpec
+from proof.simulation.model_server import question_text, steer_text, step_text
+from proof.simulation.node import REQUEST_TIMEOUT_S, REQUESTER, Node, NodeGone
+from proof.simulation.world import Ask, Steer, Stop, Watch, World
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.app import App
 from tailrace.calls.service import CallSpec
-from tailrace.errors import JournalError, RunNotFound, RunParked, RunSealed, TailraceError
+from tailrace.errors import JournalError, RunNotFound, RunParked, RunSealed, SteerRefused, TailraceError
 from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, to_json
 from tailrace.flows.definition.definition import parsed
 from tailrace.flows.engine.plan import CANCEL
 from tailrace.journal.fold import SEQUENCE
-from tailrace.messages import Message, Text
+from tailrace.messages import JsonObject, Message, Text
 from tailrace.ports import Batch, LogPage, Run
 from tailrace.runs.recovery import finished, follow, follow_pages
 
-REQUESTER = "ann"
 PAUSE_S = 0.7  # before a client tries again, at the next node
 TRIES = 60
 DECIDES_AFTER_S = 0.6
@@ -83,6 +82,7 @@ class People:
         self._nodes = nodes
         self.acknowledged: dict[int, Run] = {}
         self.stopped: dict[int, bool] = {}  # questions that somebody has stopped; True: it was acknowledged
+        self.steered: dict[int, tuple[str, str]] = {}  # accepted messages: the run and the message's id
         self.viewed: list[Viewed] = []
         self.waiting = 0  # who has not got what they came for
         self._known = asyncio.Event()
@@ -113,6 +113,26 @@ class People:
         self.waiting += 1
         await self._insist(stop.node, work)
         self.stopped[number] = True
+        self.waiting -= 1
+
+    async def steer(self, number: int, steer: Steer) -> None:
+        """The client tries again under its key, until it is told that the run takes the message or not."""
+        run = await self._run_of(steer.ask + 1)
+
+        async def work(app: App) -> str:
+            try:
+                given = await app.steering.steer(
+                    run.id, steer_text(number), by=REQUESTER, idempotency_key=f"steer-{number}"
+                )
+            except SteerRefused as exc:
+                if exc.code == "not_taken":
+                    raise
+                return ""
+            return given.accepted.steer_id
+
+        self.waiting += 1
+        if steer_id := await self._insist(steer.node, work):
+            self.steered[number] = run.id, steer_id
         self.waiting -= 1
 
     async def watch(self, watch: Watch, number: int = 0) -> None:
@@ -199,7 +219,9 @@ def _raw(number: int, ask: Ask) -> Any:
 
     async def work(app: App) -> Run:
         durability: Any = "memory" if ask.in_memory else "fsync" if ask.fsync else "committed"
-        run = await app.calls.submit(CallSpec(body), model="sim/m", session="", durability=durability)
+        run = await app.calls.submit(
+            CallSpec(body, origin={"owner": REQUESTER}), model="sim/m", session="", durability=durability
+        )
         if ask.in_memory:
             try:
                 await finished(app.journal, run.id)
@@ -211,16 +233,37 @@ def _raw(number: int, ask: Ask) -> Any:
 
 
 def _sequence(number: int, ask: Ask) -> Any:
-    steps = [
-        {"type": "step", "id": f"s{step}", "handler": "llm_call", "params": {"prompt": step_text(number, step)}}
-        for step in range(len(ask.said))
-    ]
-    definition = parsed({"name": "mill", "blocks": steps})
+    given = {"budget": {"max_tokens": ask.budget}} if ask.budget else {}
+    definition = parsed({"name": "mill", "blocks": _blocks(number, ask), **given})
 
     async def work(app: App) -> Run:
-        return await app.flows.start(definition, idempotency_key=f"ask-{number}")
+        return await app.flows.start(definition, idempotency_key=f"ask-{number}", requester=REQUESTER)
 
     return work
+
+
+def _blocks(number: int, ask: Ask) -> list[JsonObject]:
+    """The steps of a sequence in its shape. Only those of a line begin with the answer before."""
+
+    def step(name: str, prompt: str) -> JsonObject:
+        return {"type": "step", "id": name, "handler": "llm_call", "params": {"prompt": prompt}}
+
+    places: list[Any] = list(range(len(ask.said)))
+    if ask.shape == "line":
+        return [step(f"s{place}", step_text(number, place)) for place in places]
+    alone = [step(f"s{place}", question_text(f"{number}.{place}")) for place in places]
+    block: JsonObject = {"type": ask.shape, "id": "b"}
+    match ask.shape:
+        case "parallel":
+            return [{**block, "branches": [[one] for one in alone]}]
+        case "router":
+            wrong = {"condition": "1 == 2", "blocks": [step("wrong", question_text(f"{number}.0"))]}
+            return [{**block, "routes": [wrong, {"condition": "1 == 1", "blocks": alone}]}]
+        case "loop":
+            body = [step("s", question_text(f"{number}.{{{{index}}}}"))]
+            return [{**block, "body": body, "condition": f"index < {len(places)}"}]
+        case _:
+            return [{**block, "collection": places, "body": [step("s", question_text(f"{number}.{{{{item}}}}"))]}]
 
 
 def _viewing(viewed: Viewed, leaves_after: int) -> Any:

@@ -6,7 +6,7 @@ Each function returns the rules that were broken, in words. None of them knows h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -23,7 +23,7 @@ from proof.simulation.node import MAX_ATTEMPTS, Node
 from proof.simulation.people import People
 from proof.simulation.store import SimulatedStore
 from proof.simulation.tools import ToolRun
-from proof.simulation.world import Ask, Hang, Kill, Leave, Said, Stop, StoreFault, World
+from proof.simulation.world import Ask, Hang, Kill, Leave, Said, Steer, Stop, StoreFault, World
 from tailrace.agent.endings import without_warning
 from tailrace.events import (
     AnyEvent,
@@ -34,6 +34,9 @@ from tailrace.events import (
     MessageRecorded,
     MessageStop,
     RunFinished,
+    SteerAccepted,
+    SteerCommitted,
+    SteerReturned,
     ToolCallChunk,
     ToolOutputRecorded,
     UsageRecorded,
@@ -71,9 +74,11 @@ def broken_rules(simulation: Simulation) -> list[str]:
             found += (f"question {number}: {rule}" for rule in _end_rules(simulation, number, ask, run))
             found += (f"question {number}: {rule}" for rule in _budget_rules(simulation, number, run, logs[run_id]))
     found += _acknowledged(simulation, runs, numbers)
+    found += _steer_rules(simulation, runs, logs)
     found += _tool_rules(simulation, runs, logs, numbers)
     found += _viewer_rules(simulation, logs)
     found += _chat_rules(simulation, runs, numbers)
+    found += _spent_rules(simulation)
     found += _leftovers(simulation)
     return found
 
@@ -138,6 +143,8 @@ def _allowed_ends(simulation: Simulation, number: int, ask: Ask) -> set[str]:
         allowed |= {"incomplete", "failed"}
     if world.max_turns <= len(ask.said) or world.max_tokens:
         allowed.add("incomplete")
+    if world.key_tokens or ask.budget:
+        allowed |= {"incomplete", "failed"}
     if number in simulation.people.stopped or any(
         isinstance(one, Stop) and one.ask + 1 == number for one in world.happenings
     ):
@@ -161,6 +168,8 @@ def _end_rules(simulation: Simulation, number: int, ask: Ask, run: Run) -> Itera
         error = run.finished.error
         yield f"it ended as {status} ({error.message if error is not None else ''})"
     texts = [answer_text(number, step, said) for step, said in enumerate(ask.said)]
+    steers = [one for one in simulation.world.happenings if isinstance(one, Steer) and one.ask + 1 == number]
+    extra = [answer_text(number, len(texts) + more, Said(words=3)) for more in range(len(steers))]
     if ask.surface == "sequence":
         yield from _sequence_rules(simulation, number, run.finished, texts)
         return
@@ -168,29 +177,31 @@ def _end_rules(simulation: Simulation, number: int, ask: Ask, run: Run) -> Itera
         texts = texts[:1]
     shortened = any(fault.kind in ("length", "empty") for said in ask.said for fault in said.faults)
     if status == "completed" and not shortened:
-        if output != texts[-1]:
+        if output not in (texts[-1], *extra):
             yield f"the answer is {output!r} and should be {texts[-1]!r}"
-    elif not any(text.startswith(without_warning(output)) for text in texts):
+    elif not any(text.startswith(without_warning(output)) for text in (*texts, *extra)):
         yield f"the answer is {output!r}, which the model has not said"
 
 
 def _sequence_rules(simulation: Simulation, number: int, end: RunFinished, texts: list[str]) -> Iterator[str]:
     outputs = msgspec.json.decode(end.output)
-    said = {f"s{step}": text for step, text in enumerate(texts)}
-    shortened = any(
-        fault.kind in ("length", "empty") for one in simulation.world.asks[number - 1].said for fault in one.faults
-    )
+    ask = simulation.world.asks[number - 1]
+    name_of = "b[{}].s" if ask.shape in ("loop", "for_each") else "s{}"
+    said = {name_of.format(step): text for step, text in enumerate(texts)}
+    shortened = any(fault.kind in ("length", "empty") for one in ask.said for fault in one.faults)
     if end.status == "completed" and outputs.keys() != said.keys():
         yield f"it is completed with the steps {sorted(outputs)}"
     for name, output in outputs.items():
-        if not shortened and output["message"]["content"] != said[name]:
-            yield f"the output of {name} is {output!r} and should be {said[name]!r}"
+        if not shortened and output["message"]["content"] != said.get(name):
+            yield f"the output of {name} is {output!r} and should be {said.get(name)!r}"
     steps = [one.place.step for one in simulation.provider.served if one.place.question == number]
     on_record = not any(
         isinstance(one, Hang | StoreFault) for one in simulation.world.happenings
     )  # when the next begins
-    if on_record and steps != sorted(steps):
+    if on_record and ask.shape not in ("parallel", "for_each") and steps != sorted(steps):
         yield f"a step was asked for again after a later one: {steps}"
+    if _is_calm(simulation) and not any(one.faults for one in ask.said) and len(set(steps)) < len(steps):
+        yield f"a step that went well was asked for again: {steps}"
 
 
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -271,6 +282,27 @@ def _is_calm(simulation: Simulation) -> bool:
     return not any(isinstance(one, Kill | Hang | Leave | StoreFault | Stop) for one in simulation.world.happenings)
 
 
+def _spent_rules(simulation: Simulation) -> Iterator[str]:
+    """No model call begins for a key, or for a sequence, that has used its budget up. What was used is what whole
+    answers to earlier steps of the same question have cost: those calls are over."""
+    world, cost, asked = simulation.world, Counter[tuple[int, int]](), set[tuple[int, int]]()
+    if not _is_calm(simulation):
+        return
+    for one in simulation.provider.served:
+        place = (one.place.question, one.place.step)
+        if not 0 < place[0] <= len(world.asks):
+            continue
+        ask = world.asks[place[0] - 1]
+        if place not in asked and ask.shape not in ("parallel", "for_each"):
+            used = sum(tokens for (number, step), tokens in cost.items() if number == place[0] and step < place[1])
+            for budget in (world.key_tokens, ask.budget):
+                if budget and used >= budget:
+                    yield f"question {place[0]}: step {place[1]} was asked for after {used} tokens, of {budget}"
+        asked.add(place)
+        if one.fault.kind in ("ok", "whole"):
+            cost[place] += one.usage.input_tokens + one.usage.output_tokens
+
+
 # ── what was acknowledged ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -294,6 +326,38 @@ def _acknowledged(simulation: Simulation, runs: dict[str, Run], numbers: dict[st
         run_of_it = people.acknowledged.get(number)
         if acknowledged and run_of_it is not None and runs[run_of_it.id].finished is None:
             yield f"question {number} was stopped and goes on"
+
+
+def _steer_rules(simulation: Simulation, runs: Mapping[str, Run], logs: Mapping[str, Sequence[Entry]]) -> Iterator[str]:
+    """Each message that was accepted has one fate, and a request has it at most once (N164, N165)."""
+    for run_id, log in logs.items():
+        fates = Counter(_steer_facts(log))
+        for (name, steer_id), times in fates.items():
+            if times > 1:
+                yield f"the message {steer_id} for {run_id} is {name} {times} times"
+        accepted = {steer_id for name, steer_id in fates if name == "SteerAccepted"}
+        ended = Counter(steer_id for name, steer_id in fates if name != "SteerAccepted")
+        if ended.keys() - accepted or any(times > 1 for times in ended.values()):
+            yield f"of the messages {accepted} for {run_id} these have ended: {ended}"
+        if runs[run_id].finished is not None and accepted - ended.keys():
+            yield f"the messages {accepted - ended.keys()} for {run_id} have no fate"
+    for number, (run_id, steer_id) in simulation.people.steered.items():
+        facts = list(_steer_facts(logs.get(run_id, ())))
+        if ("SteerAccepted", steer_id) not in facts:
+            yield f"message {number} was accepted and is lost"
+        told = any(f"[s{number}]" in marks for marks in simulation.provider.told)
+        finished = runs[run_id].finished if run_id in runs else None
+        if finished is not None and finished.status == "completed" and told != (("SteerCommitted", steer_id) in facts):
+            yield f"message {number} was {'told' if told else 'not told'} to the model, and its log says otherwise"
+    for marks in simulation.provider.told:
+        if len(marks) > len(set(marks)):
+            yield f"a request has a message twice: {marks}"
+
+
+def _steer_facts(log: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    for entry in log:
+        if isinstance(event := entry.event, SteerAccepted | SteerCommitted | SteerReturned):
+            yield type(event).__name__, event.steer_id
 
 
 def _may_be_lost(simulation: Simulation, number: int) -> bool:

@@ -32,7 +32,7 @@ from proof.simulation.people import People
 from proof.simulation.rules import broken_rules
 from proof.simulation.store import SimulatedStore
 from proof.simulation.tools import ToolRun
-from proof.simulation.world import Ask, Hang, Happening, Kill, Leave, Stop, StoreFault, Watch, World
+from proof.simulation.world import Ask, Hang, Happening, Kill, Leave, Steer, Stop, StoreFault, Watch, World
 from tailrace.errors import JournalError
 from tailrace.flows.engine import runner as flow_runner
 from tailrace.journal import live_tail
@@ -129,6 +129,8 @@ class Simulation:
                     self._person(self.people.watch(happening, one))
             case Stop():
                 self._person(self.people.stop(happening))
+            case Steer():
+                self._person(self.people.steer(self._done, happening))
             case Kill(node=node, steps=steps, back_s=back_s):
                 self.nodes[node % len(self.nodes)].kill(steps, back_s)
             case Hang(node=node, for_s=for_s):
@@ -206,6 +208,8 @@ class Simulation:
         self.counts["entry handed to a viewer"] = sum(viewed.handed for viewed in self.people.viewed)
         self.counts["piece handed to a viewer"] = sum(viewed.pieces for viewed in self.people.viewed)
         self.counts["call in memory"] = sum(ask.in_memory for ask in self.world.asks)
+        self.counts.update(f"sequence {ask.shape}" for ask in self.world.asks if ask.surface == "sequence")
+        self.counts["budget"] = sum(bool(ask.budget or self.world.key_tokens) for ask in self.world.asks)
         self.counts["process"] = sum(len(node.processes) for node in self.nodes)
         return Outcome(
             self.world,

@@ -23,9 +23,8 @@ from tailrace.journal.memory_first import MemoryFirst
 from tailrace.journal.sqlite import queries
 from tailrace.journal.sqlite.commits import SLOW_PAUSE_S, Commits
 from tailrace.journal.sqlite.integrity import translation
-from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import APPLICATION_ID, BUSY_TIMEOUT_S, SCHEMA
-from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.sqlite.store import Readers, SqliteJournal
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.journal.wakeup_pipe import WakeupPipe
@@ -172,7 +171,7 @@ class SimulatedStore:
         return queries.list_runs(self.connection, limit=10_000)
 
     def log(self, run_id: str) -> list[Entry]:
-        return list(queries.read_all(self.connection, run_id))
+        return list(queries.all_entries(self.connection, run_id))
 
     def has_unfinished(self, *, may_be_unparked: bool = False) -> bool:
         """Whether something is still to happen. A run that is set aside waits for a person, as does its delivery, or
@@ -214,10 +213,6 @@ class SimulatedPipe(WakeupPipe):
 
     def discover_peers(self) -> None:
         """A new process wakes all others once."""
-
-    @property
-    def has_peers(self) -> bool:
-        return len(self._store.pipes) > 1
 
     def is_alive(self, name: str) -> bool:
         pipe = self._store.pipes.get(name)

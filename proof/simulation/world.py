@@ -17,6 +17,7 @@ LAUNCH = re.compile(r"launch (\d+)\.(\d+)")  # what `launch` says that it would 
 ToolName = Literal["", "look", "push", "launch"]  # repeatable, not repeatable, not repeatable and asked about
 Decision = Literal["once", "session", "deny", "never"]
 Surface = Literal["agent", "raw", "chat", "sequence"]  # of a sequence: a step for each answer
+Shape = Literal["line", "parallel", "loop", "for_each", "router"]  # of a sequence
 ReplyFault = Literal[
     "ok", "cut", "end", "stall", "pings", "overloaded", "refused", "no-connect", "429", "500", "503", "529", "400",
     "401", "html", "garbage", "empty", "whole", "no-streaming", "drip", "slow", "late", "length",
@@ -69,6 +70,8 @@ class Ask(Value):
     said: tuple[Said, ...] = (Said(),)
     fsync: bool = False
     in_memory: bool = False  # a raw call whose run is stored when it ends; the client waits for that
+    shape: Shape = "line"  # of a sequence: its steps one after the other, or inside a block of this type
+    budget: int = 0  # tokens of a sequence; 0: none
 
 
 class Watch(Value):
@@ -87,6 +90,14 @@ class Watch(Value):
 
 class Stop(Value):
     """A client stops what the `ask`-th one asked for."""
+
+    at: float = 0.0
+    ask: int = 0
+    node: int = 0
+
+
+class Steer(Value):
+    """A client gives the turn that the `ask`-th one began a message while it is under way."""
 
     at: float = 0.0
     ask: int = 0
@@ -127,7 +138,7 @@ class StoreFault(Value):
     after_statements: int = 0
 
 
-Happening: TypeAlias = Ask | Watch | Stop | Kill | Hang | Leave | StoreFault
+Happening: TypeAlias = Ask | Watch | Stop | Steer | Kill | Hang | Leave | StoreFault
 
 
 class World(Value):
@@ -141,6 +152,7 @@ class World(Value):
     writes_on_loop: bool = False  # groups are written by the loop where it need not wait, else by the writer's thread
     max_turns: int = 50
     max_tokens: int = 0  # 0: no such budget
+    key_tokens: int = 0  # that the key of all clients may use in a day; 0: no such budget
     approval_s: float = 20.0
     streaming: bool = True  # in chats
     resend: Literal["never", "look_up", "idempotent"] = "never"

@@ -73,7 +73,6 @@ class DeliveryState(NamedTuple):
     faults: Faults
     log: int = 0  # parts of the run's log that are written
     holder: str = ""  # the gateway that holds the delivery and the platform's lease
-    taken_over: bool = False
     ledger: tuple[Delivered, ...] = ()
     sealed: bool = False
     chat: tuple[Message, ...] = ()
@@ -179,7 +178,6 @@ class DeliveryModel:
             Presenter("none"),
             showing=Showing(streaming=True, min_tokens=0),
             pace=Pace(self._capabilities.windows),
-            resumed=state.taken_over,
         )
         planner.restore(self.facts_after_restart(state.ledger))
         for part in LOG[: state.log]:
@@ -188,7 +186,7 @@ class DeliveryModel:
         claimed = Gateway(gateway.name, "planning", pickle.dumps(planner), read=state.log)
         yield Step(
             f"{gateway.name} takes the delivery",
-            _with(state._replace(holder=gateway.name, taken_over=True), at, claimed),
+            _with(state._replace(holder=gateway.name), at, claimed),
         )
 
     def _commit(self, state: DeliveryState, at: int, gateway: Gateway) -> Step[DeliveryState]:

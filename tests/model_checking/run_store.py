@@ -1,4 +1,4 @@
-"""One run in a SQLite database in memory, as a value: what the lease model keeps of the store in each state.
+"""One run in a SQLite database in memory, as a value: what a model keeps of the store in each state.
 
 The statements are the store's own. The database is a scratch pad: a state's rows are put into it, one group is written,
 and the rows are read back. Times are relative to now, so that the model needs no clock: a lease has so much left.
@@ -21,7 +21,7 @@ from tailrace.journal.sqlite.commits import write_group
 from tailrace.journal.sqlite.schema import SCHEMA
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.group_commit import PendingAppend, PendingCall, StoredLog
-from tailrace.ports import CRASH_LOOP, Lease, NewRun, Run
+from tailrace.ports import CRASH_LOOP, Lease, NewRun, Run, Signal
 
 LEASE_TICKS = 2
 NOW = 1000.0
@@ -29,10 +29,12 @@ _HEAD = (
     "state, epoch, kills, owner, pipe, lease_until, first_seq, last_seq, ended_at, outcome, output_seqs, claimed_seq"
 )
 _BATCH = "first_seq, last_seq, attempt, crc, events"
+_SIGNAL = "id, name, payload, sender"
 
 
 PARKED = RunFailure(CRASH_LOOP, "its owners died")
 Batch = tuple[int, int, int, int, bytes]
+SignalRow = tuple[int, str, bytes, str]
 
 
 class Head(NamedTuple):
@@ -57,6 +59,7 @@ class StoredRun(NamedTuple):
 
     head: Head
     batches: tuple[Batch, ...]
+    signals: tuple[SignalRow, ...] = ()
 
     def later(self) -> StoredRun:
         """A tick has passed."""
@@ -112,12 +115,19 @@ class RunStore:
             f"INSERT INTO batches (run, {_BATCH}) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608
             [(self.num, *batch) for batch in stored.batches],
         )
+        self._connection.execute("DELETE FROM signals")
+        self._connection.execute("DELETE FROM sqlite_sequence WHERE name = 'signals'")  # ids go on from the state
+        self._connection.executemany(
+            f"INSERT INTO signals (run, {_SIGNAL}) VALUES (?, ?, ?, ?, ?)",  # noqa: S608
+            [(self.num, *signal) for signal in stored.signals],
+        )
 
     def _dump(self) -> StoredRun:
         head = Head._make(self._connection.execute(f"SELECT {_HEAD} FROM heads").fetchone())  # noqa: S608
         head = head._replace(lease_left=max(0.0, head.lease_left - NOW))
         batches = self._connection.execute(f"SELECT {_BATCH} FROM batches ORDER BY first_seq")  # noqa: S608
-        self._loaded = StoredRun(head, tuple(batches.fetchall()))
+        signals = self._connection.execute(f"SELECT {_SIGNAL} FROM signals ORDER BY id")  # noqa: S608
+        self._loaded = StoredRun(head, tuple(batches.fetchall()), tuple(signals.fetchall()))
         return self._loaded
 
     # ── writes: what one process writes in one transaction ──
@@ -180,6 +190,9 @@ class RunStore:
         end = partial(statements.seal, lease=lease, entry=last, output_seqs=log.fold.output_seqs, now=NOW)
         return self.write(stored, [PendingAppend(log, log.fsync), end])
 
+    def signal(self, stored: StoredRun, sent: Signal) -> Outcome:
+        return self.write(stored, [partial(statements.signal, run_id=self.run_id, sent=sent)])
+
     # ── reads ──
 
     def run(self, stored: StoredRun) -> Run:
@@ -192,8 +205,13 @@ class RunStore:
         if stored.batches not in self._logs:
             self._load(stored)
             self._loaded = stored
-            self._logs[stored.batches] = tuple(queries.read_all(self._connection, self.run_id))
+            self._logs[stored.batches] = tuple(queries.all_entries(self._connection, self.run_id))
         return self._logs[stored.batches]
+
+    def signals(self, stored: StoredRun, after: int) -> list[Signal]:
+        self._load(stored)
+        self._loaded = stored
+        return queries.signals_after(self._connection, self.run_id, after)
 
     def open_log(self, lease: Lease, known: Sequence[Entry]) -> StoredLog:
         """The writing end in the process that holds the lease and knows these entries."""

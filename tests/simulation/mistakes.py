@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
-from proof.simulation.world import Hang, Kill, StoreFault, Watch, World
+from proof.simulation.world import Hang, Kill, Leave, Steer, Stop, StoreFault, Watch, World
 
 from tailrace.agent import model_call, tool_runner
 from tailrace.agent.safety.approval import ApprovalPolicy, Judgement
 from tailrace.agent.service import AgentService
-from tailrace.agent.turn import RunTool, SettleTool, TurnLimits
+from tailrace.agent.turn import RunTool, SettleTool, Turn, TurnLimits
+from tailrace.app.steering import Steering
+from tailrace.app.usage.limits import KeyLimits
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning import replies
 from tailrace.errors import JournalError
-from tailrace.events import Entry, RunFinished
+from tailrace.events import Entry, RunFinished, SteerAccepted, SteerCommitted, SteerSoFar
+from tailrace.events.steers import Steers
+from tailrace.flows.engine.nodes import Again, Choice, Fan
 from tailrace.flows.engine.plan import Plan
+from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.gateway.inbound.recent_ids import RecentIds
 from tailrace.journal import live_tail
 from tailrace.journal.live_tail import EntryViewer, Tail
@@ -366,3 +371,95 @@ def repeated_steps() -> Planted:
 @mistake("an attempt that ended with its process is not counted", dies_under_way)
 def lost_usage() -> Planted:
     yield OpenAttempt, "lost_usage", None
+
+
+def shaped(shape: str) -> Callable[[World], bool]:
+    return lambda world: any(ask.shape == shape for ask in world.asks)
+
+
+@mistake("a parallel block is done when its first branch is", shaped("parallel"))
+def first_branch() -> Planted:
+    def collect(fan: Fan) -> None:
+        for row in [row for row in fan._open.values() if row.settled][:1]:
+            fan.adopt(row)
+
+    yield Fan, "_collect", collect
+
+
+@mistake("every item of a list is taken for its first", shaped("for_each"))
+def first_item() -> Planted:
+    items = Fan._items
+    yield Fan, "_items", lambda fan, block: [items(fan, block)[0]] * len(items(fan, block))
+
+
+@mistake("a loop ends after its first iteration", shaped("loop"))
+def short_loop() -> Planted:
+    yield Again, "_holds", lambda again: again._index == 0
+
+
+@mistake("a router takes its first route", shaped("router"))
+def first_route() -> Planted:
+    yield Choice, "_chosen", lambda choice: choice.block.routes[0].blocks
+
+
+def is_calm(world: World) -> bool:
+    return not has(world, Kill, Hang, Leave, StoreFault, Stop)
+
+
+@mistake(
+    "the budget of a key is looked at by no model call",
+    lambda world: bool(world.key_tokens) and is_calm(world) and any(len(ask.said) > 1 for ask in world.asks),
+)
+def unlimited_key() -> Planted:
+    yield KeyLimits, "gate", lambda _limits, _request, _routes: None
+
+
+@mistake(
+    "the budget of a sequence is ignored",
+    lambda world: is_calm(world) and any(ask.budget and len(ask.said) > 1 for ask in world.asks),
+)
+def unlimited_sequence() -> Planted:
+    yield LlmCall, "_check_budget", lambda _call, _step: None
+
+
+def steered(world: World) -> bool:
+    return has(world, Steer)
+
+
+@mistake("N164: a message is committed again after a crash", lambda world: steered(world) and has(world, Kill, Leave))
+def committed_again() -> Planted:
+    replay = Turn.replay
+
+    def forget(self: Turn, entries: Any) -> None:
+        replay(self, [entry for entry in entries if not isinstance(entry.event, SteerCommitted)])
+
+    yield Turn, "replay", forget
+
+
+@mistake("N164: an accepted message is forgotten in a crash", lambda world: steered(world) and has(world, Kill, Leave))
+def forgotten_message() -> Planted:
+    replay = Turn.replay
+
+    def forget(self: Turn, entries: Any) -> None:
+        replay(self, [entry for entry in entries if not isinstance(entry.event, SteerAccepted)])
+
+    yield Turn, "replay", forget
+
+
+@mistake("N165: the end of a run returns nothing", steered)
+def nothing_returned() -> Planted:
+    finish = OpenLog.finish
+
+    def drop(self: OpenLog, finished: RunFinished) -> Entry:
+        self.fold.steers = Steers()
+        return finish(self, finished)
+
+    yield OpenLog, "finish", drop
+
+
+@mistake("N164: a message is acknowledged before the log has it", steered)
+def early_acknowledgement() -> Planted:
+    async def at_once(_self: Steering, _run: str, _view: Any, _seq: int, steer_id: str, _before: str) -> SteerSoFar:
+        return SteerSoFar(SteerAccepted(steer_id, ""))
+
+    yield Steering, "_next_state", at_once

@@ -11,6 +11,7 @@ from proof.simulation.coverage import FAILURES
 from proof.simulation.draw import world_of
 from proof.simulation.shrink import shrunk
 from proof.simulation.simulation import simulate
+from proof.simulation.total import Night, Total
 from proof.simulation.world import Ask, Bad, Kill, Said, Stop, StoreFault, Watch, World
 
 from simulation.mistakes import MISTAKES
@@ -26,6 +27,17 @@ def test_worlds_that_keep_the_rules_are_counted(capsys: pytest.CaptureFixture[st
     assert "6 of 6 worlds" in said.err
     assert "6 worlds, seeds 10 to 15: 0 broke a rule." in page.read_text()
     assert "make simulate SEEDS=6 FROM=10" in page.read_text()
+
+
+def test_each_night_takes_the_seeds_after_the_last_and_is_added_to_the_sum(tmp_path: Path) -> None:
+    total = tmp_path / "total.json"
+    Total(worlds=10, next_seed=10, nights=[Night("2026-01-01", 0, 10, "code", "digest")]).save(total)
+    for _ in range(2):
+        assert main(["--nightly", "--seeds", "3", "--jobs", "1", "--total", str(total)]) == 0
+    found = Total.load(total)
+    assert (found.worlds, found.next_seed, found.failed) == (16, 16, 0)
+    assert [(night.first, night.worlds) for night in found.nights] == [(0, 10), (10, 3), (13, 3)]
+    assert found.steps > 0
 
 
 def test_processes_share_the_worlds_and_agree(
