@@ -13,15 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.config.quirks import NONE
 from tailrace.messages import AnyDelta, Dialect, EventDelta, EventRunDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.wire.anthropic.encode import StreamEncoder as AnthropicEncoder
 from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.chat.encode import StreamEncoder as ChatEncoder
 from tailrace.wire.dialects import DIALECTS
-from tailrace.wire.quirks import NONE
 from tailrace.wire.responses.encode import StreamEncoder as ResponsesEncoder
-from tailrace.wire.templates.decoder import TemplateDecoder
-from tailrace.wire.templates.template import PaddedTemplate, SpacedTemplate, Template
+from tailrace.wire.templates import PaddedTemplate, SpacedTemplate, Template, TemplateDecoder
 from wire.chat.chat_streams import LongWayDecoder
 from wire.headers import header
 from wire.recordings import Recording, load, needs_recordings, random_pieces, split_at

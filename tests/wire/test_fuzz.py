@@ -18,10 +18,10 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from tailrace.config.quirks import WireQuirks
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, Message, ModelRequest, user
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS
-from tailrace.wire.quirks import WireQuirks
 from wire.recordings import load, random_pieces
 
 MUTATIONS = int(os.environ.get("FUZZ_MUTATIONS", "10000"))

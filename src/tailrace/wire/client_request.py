@@ -1,20 +1,19 @@
-"""A client's request to one of our APIs: what every dialect can express, and what only the client's own can.
-
-Owns the value that the dialects' parsers return. At a provider of another dialect a field that asks nothing of the
-model, or only tunes it, is left out and named; a field that changes the meaning is refused (K129). `WireDialect`
-decides which. Nothing is dropped in silence. No I/O; knows no server.
-"""
+"""A client's request to one of our APIs: what every dialect can express, and what only the client's own can. At a
+provider of another dialect a field that only tunes the model is left out and named, one that changes the meaning is
+refused (K129): `WireDialect` decides which."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from tailrace import messages
 from tailrace.errors import TailraceError
-from tailrace.messages import Dialect, JsonObject, ModelRequest, NamedTool, Value
+from tailrace.messages import Dialect, File, Image, JsonObject, Message, ModelRequest, NamedTool, Part, Text, Value
 from tailrace.values.validation_words import validation_mistake
 
 T = TypeVar("T")
@@ -46,8 +45,7 @@ class ThreadsUnsupported(InvalidRequest):
 
 
 class ClientRequest(Value, gc=False):
-    """One request. `request` is its neutral form; `body` is what the client wrote, for a provider of the client's
-    dialect, which may know more fields than we do."""
+    """One request, in neutral form and as the client wrote it, for a provider of the client's dialect."""
 
     dialect: Dialect
     request: ModelRequest
@@ -88,8 +86,7 @@ def fields_as_written(body: JsonObject, without: Collection[str] = ()) -> JsonOb
 
 
 def _stream_options(body: JsonObject) -> JsonObject:
-    """How the client wants to be streamed to, where that is more than whether it gets the usage: we always ask for that
-    ourselves."""
+    """How the client wants to be streamed to, beside the usage: we always ask for that ourselves."""
     options = body.get("stream_options")
     if not isinstance(options, dict) or not options.keys() - {_USAGE}:
         return {}
@@ -127,8 +124,7 @@ def converted(body: object, kind: type[T], where: str = "") -> T:
 
 
 class UnmappedFields:
-    """The fields of a client's request that the neutral request does not have, in the client's order. `only`: they
-    change the meaning; `optional`: they ask nothing of the model, or only tune it."""
+    """The fields that the neutral request does not have: those that change the meaning (`only`), and the others."""
 
     def __init__(
         self,
@@ -154,3 +150,54 @@ class UnmappedFields:
             dialect_only_fields=tuple(dict.fromkeys(self.only)),
             optional_fields=tuple(dict.fromkeys(self.optional)),
         )
+
+
+class Conversation(ABC):
+    """Collects `messages`. `opaque_at` is the place of the first part that only this dialect can express."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.messages: list[Message] = []
+        self.opaque_at = ""
+        self._dialect: Dialect = dialect
+
+    @abstractmethod
+    def neutral_part(self, part: JsonObject, where: str) -> Part | None:
+        """The part in neutral form; None where only this dialect can express it."""
+
+    def parts_of(self, content: object, where: str, noun: str = "parts") -> list[Part]:
+        """The parts of a `content` that stands at `where`: a text or a list. Raises `InvalidRequest`."""
+        if isinstance(content, str):
+            return [Text(content)]
+        if not isinstance(content, list):
+            raise InvalidRequest(f"expected a text or a list of {noun}", where)
+        return [self.part(part, f"{where}[{index}]") for index, part in enumerate(content)]
+
+    def part(self, part: object, where: str) -> Part:
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise InvalidRequest("expected an object with a type", where)
+        if (neutral := self.neutral_part(part, where)) is not None:
+            return neutral
+        self.opaque_at = self.opaque_at or where
+        return messages.Native(self._dialect, part)
+
+    def add_result(self, result: messages.ToolResult) -> None:
+        """The results of one answer's calls are one message."""
+        last = self.messages[-1] if self.messages else None
+        if last is not None and last.role == "tool":
+            self.messages[-1] = Message("tool", (*last.parts, result))
+        else:
+            self.messages.append(Message("tool", (result,)))
+
+
+def result_content(parts: Iterable[Part]) -> str | tuple[Text | Image | File, ...]:
+    """What a tool returned: plain text where there is nothing else in it."""
+    content = tuple(part for part in parts if isinstance(part, Text | Image | File))
+    return joined_text(content) if all(isinstance(part, Text) for part in content) else content
+
+
+def joined_text(parts: Iterable[Part]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, Text))
+
+
+def unknown_role(role: object, where: str) -> InvalidRequest:
+    return InvalidRequest(f"no such role: {str(role)[:40]!r}", f"{where}.role")

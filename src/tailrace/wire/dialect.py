@@ -1,8 +1,5 @@
-"""One API of model providers as an object: how it is asked, what its answers are, and what it cannot express.
-
-A dialect is a folder of this package with one subclass of `WireDialect`; `dialects.py` registers it. Code outside the
-folder calls these methods and never compares a dialect's name.
-"""
+"""One API of model providers as an object: how it is asked, what its answers are, and what it cannot express. Code
+outside a dialect's folder calls these methods and never compares a dialect's name."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from typing import ClassVar
 import msgspec
 
 from tailrace import messages
+from tailrace.config.quirks import NONE, WireQuirks
 from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, NativeDelta, Stop, Usage
 from tailrace.ports import StreamDecoder
 from tailrace.wire.client_request import ClientRequest, fields_as_written, short_user_id
 from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import object_of, objects_of
-from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.translation.message_deltas import message_deltas
 from tailrace.wire.translation.web_search import is_chosen
 
@@ -49,11 +46,6 @@ class WireDialect(ABC):
     has_openai_routes: ClassVar[bool] = False  # its endpoints may have `/completions` and `/embeddings` too
     common_dialect: ClassVar[Dialect | None] = None  # of servers that are compatible with its vendor; None: itself
 
-    def path_of(self, model: str, *, stream: bool) -> str:
-        """The path for one model, where it is part of the address; with a query, where that asks for a stream."""
-        del model, stream
-        return self.path
-
     def credentials(self, key: str) -> dict[str, str]:
         """The headers that every request needs; `key` may be empty."""
         return {"authorization": f"Bearer {key}"} if key else {}
@@ -75,8 +67,7 @@ class WireDialect(ABC):
         return None
 
     def unsupported_settings(self, request: ModelRequest) -> list[str]:
-        """The fields of the request that only tune the answer and that this API does not support, at least not with
-        these values: they are left out or changed."""
+        """The fields that only tune the answer and that this API does not support: they are left out or changed."""
         del request
         return []
 
@@ -148,8 +139,8 @@ class WireDialect(ABC):
         return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + usage.cached_tokens)
 
     def deltas_of_completion(self, completion: Completion, *, texts: bool = True) -> Iterator[AnyDelta]:
-        """A non-streaming answer as the deltas in which it would have been streamed: every choice, finish reasons and
-        usage, after the events for a client of the same dialect. Without `texts`: what follows streamed texts."""
+        """A non-streaming answer as the deltas in which it would have been streamed, after the events for a client of
+        the same dialect. Without `texts`: what follows streamed texts."""
         yield from self.events_of_body(completion.body)
         yield from self.message_ending(completion, texts=texts)
         yield messages.UsageDelta(completion.usage, object_of(completion.body.get("usage")))

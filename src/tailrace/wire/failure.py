@@ -1,12 +1,12 @@
-"""One classifier for the errors of providers: by status, by type, in a body or in the middle of a stream; and errors as
-OpenAI and Anthropic word them, for clients of our server.
-
-Owns the table of codes; every dialect and the HTTP layer use it, so a 429 means the same everywhere.
-"""
+"""One classifier for the errors of providers, so that a 429 means the same everywhere; and errors as OpenAI and
+Anthropic word them, for clients of our server."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
+
+import msgspec
 
 from tailrace.errors import ProviderError, Rejected, StreamCut, Unavailable
 from tailrace.messages import ErrorDelta, JsonObject
@@ -14,7 +14,7 @@ from tailrace.values.error_texts import says
 from tailrace.wire.peer_json import text_of, without_lone_surrogates
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
-# The providers' codes and types, and the HTTP status that each stands for where there is none.
+# The providers' codes and types, and the HTTP status that each stands for where there is none; Anthropic's first.
 _CODES: dict[int, tuple[str, ...]] = {
     400: (
         *("invalid_request_error", "invalid_request", "invalid_prompt", "bad_request"),
@@ -36,18 +36,11 @@ _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes
 _MAX_MESSAGE_CHARS = 2000
 TOO_LONG = "context_length_exceeded"  # OpenAI's code for a request that is longer than the model reads
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-_ANTHROPIC_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    500: "api_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
+_ANTHROPIC_TYPES = {status: codes[0] for status, codes in _CODES.items() if status != 422} | {503: "overloaded_error"}
+# What Anthropic's clients act on: they shorten the conversation, or give the answer less room.
+_ANTHROPIC_TOO_LONG = re.compile(
+    r"prompt is too long|input length and `max_tokens` exceed context limit", re.IGNORECASE
+)
 
 
 def kind_of(status: int) -> Literal["retryable", "permanent"]:
@@ -98,9 +91,8 @@ def failure_in(body: JsonObject, *, status: int | None = None) -> ErrorDelta | N
         error = body.get("message") or body.get("detail") or body
     if not error:
         return None
-    if isinstance(error, dict):
-        return _from_object(error, status)
-    return failure(str(error), status=status)
+    found = _from_object(error, status) if isinstance(error, dict) else failure(str(error), status=status)
+    return msgspec.structs.replace(found, request_id=without_lone_surrogates(text_of(body.get("request_id")))[:200])
 
 
 def _from_object(error: JsonObject, status: int | None) -> ErrorDelta:
@@ -114,13 +106,17 @@ def _from_object(error: JsonObject, status: int | None) -> ErrorDelta:
 
 def to_exception(error: ErrorDelta, *, provider: str = "", retry_after_s: float | None = None) -> ProviderError:
     """The error to raise for a stream or a response that failed so."""
+    raised: ProviderError
     if error.cut:
-        return StreamCut(error.message, code=error.code, provider=provider)
-    if error.kind == "permanent":
-        return Rejected(error.message, status=error.status, code=error.code, provider=provider)
-    return Unavailable(
-        error.message, status=error.status, code=error.code, provider=provider, retry_after_s=retry_after_s
-    )
+        raised = StreamCut(error.message, code=error.code, provider=provider)
+    elif error.kind == "permanent":
+        raised = Rejected(error.message, status=error.status, code=error.code, provider=provider)
+    else:
+        raised = Unavailable(
+            error.message, status=error.status, code=error.code, provider=provider, retry_after_s=retry_after_s
+        )
+    raised.request_id = error.request_id
+    return raised
 
 
 def openai_error_body(error: ErrorDelta, param: str | None = None) -> JsonObject:
@@ -133,12 +129,16 @@ def openai_error_body(error: ErrorDelta, param: str | None = None) -> JsonObject
 
 def anthropic_error_body(error: ErrorDelta) -> JsonObject:
     """A code that is one of the API's own types is kept. In mid-answer there is no status but the gateway's: then
-    another API's code says what it is."""
+    another API's code says what it is. Claude Code shortens a conversation that is too long, and asks again, where the
+    message has Anthropic's words for it."""
     if error.code in _ANTHROPIC_TYPES.values():
         kind = error.code
     else:
-        by_code = status_of(error.code) or 0
         other = "invalid_request_error" if error.kind == "permanent" else "api_error"
-        coded = _ANTHROPIC_TYPES.get(529 if by_code == 503 else by_code, other)
+        coded = _ANTHROPIC_TYPES.get(status_of(error.code) or 0, other)
         kind = _ANTHROPIC_TYPES.get(error.status or 0, coded)
-    return {"type": "error", "error": {"type": kind, "message": without_lone_surrogates(error.message)}}
+    message = without_lone_surrogates(error.message)
+    if error.code == TOO_LONG and not _ANTHROPIC_TOO_LONG.search(message):
+        message = f"prompt is too long: {message}"
+    body: JsonObject = {"type": "error", "error": {"type": kind, "message": message}}
+    return {**body, "request_id": error.request_id} if error.request_id else body

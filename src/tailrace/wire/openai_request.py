@@ -1,8 +1,5 @@
-"""What requests to OpenAI's two APIs have in common: functions, the choice among them, JSON schemas, images.
-
-The Responses API writes the fields of these beside their `type`. Chat Completions nests them in an object under a key
-of its own (`nested`).
-"""
+"""What requests to OpenAI's two APIs have in common. The Responses API writes the fields of functions and schemas
+beside their `type`; Chat Completions nests them in an object of its own (`nested`)."""
 
 from __future__ import annotations
 
@@ -26,8 +23,8 @@ class _Function(msgspec.Struct):
 
 
 def function_tools(tools: list[JsonObject], unmapped: UnmappedFields, *, nested: bool) -> tuple[ToolSpec, ...]:
-    """The functions among the tools. Another kind of tool, one that the provider runs or defines, is an offer that
-    other providers are not made. Raises `InvalidRequest`."""
+    """The functions among the tools; a tool of another kind is not offered to other providers. Raises
+    `InvalidRequest`."""
     specs: list[ToolSpec] = []
     for index, tool in enumerate(tools):
         kind = tool.get("type", "function" if nested else None)
@@ -127,8 +124,7 @@ def named_schema(schema: JsonObject) -> JsonObject:
 
 
 def is_strict(schema: object) -> bool:
-    """Whether strict mode takes this schema: each object closed, with all its properties required. The API refuses any
-    other schema in strict mode with a 400, so that one is sent without it and the caller validates the answer."""
+    """Whether strict mode takes this schema: each object closed, with all its properties required. Else it is a 400."""
     nodes: list[object] = [schema]
     while nodes:
         node = nodes.pop()

@@ -1,14 +1,11 @@
-"""JSON at the edge: bytes of a peer to a dict and back, with the repairs that keep a conversation sendable.
-
-Owns the tolerance for what peers send: invalid UTF-8 and lone surrogates are replaced, anything else that is not
-one JSON object is a `PeerError`. No UTF-8 encoder takes a lone surrogate: on the way out they are replaced as well,
-wherever they came from (A18).
-"""
+"""JSON of peers to a dict and back. Invalid UTF-8 and lone surrogates are replaced, on the way out as well (A18);
+anything else that is not one JSON object is a `PeerError`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 
@@ -54,6 +51,9 @@ def _cleaned(value: object) -> object:
     return value
 
 
+GLUED = "glued"  # the code of an error: the data are more than one JSON value
+
+
 def decode_object(data: bytes) -> JsonObject:
     """The one JSON object that `data` is. Raises `PeerError` for anything else, two glued objects included (A14)."""
     try:
@@ -69,7 +69,9 @@ def _decode_repaired(data: bytes) -> object:
     try:
         return _DECODER.decode(repaired(data))
     except msgspec.DecodeError as exc:
-        raise PeerError(f"not a JSON object: {decoding_problem(exc)}", excerpt=data) from exc
+        problem = decoding_problem(exc)
+        code = GLUED if "trailing characters" in problem else ""
+        raise PeerError(f"not a JSON object: {problem}", excerpt=data, code=code) from exc
     except RecursionError as exc:
         raise PeerError("JSON nested too deeply", excerpt=data) from exc
 
@@ -103,6 +105,15 @@ def assign_fields(target: JsonObject, changes: JsonObject, skip: Collection[str]
     for name, value in changes.items():
         if name not in skip and (value is not None or name not in target):
             target[name] = value
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> JsonObject:
+    """Both, objects merged key by key; where they differ `over` wins."""
+    result = dict(base)
+    for name, value in over.items():
+        mine = result.get(name)
+        result[name] = merged(mine, value) if isinstance(mine, Mapping) and isinstance(value, Mapping) else value
+    return result
 
 
 def is_object_text(text: str) -> bool:

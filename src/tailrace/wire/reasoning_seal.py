@@ -1,12 +1,8 @@
 """Reasoning of a provider on its way through a client of another API, and back (K131).
 
-Some chat servers refuse a tool's result unless the reasoning before its call comes back in the field in which they sent
-it; models of the other two APIs think on from theirs, if it comes back as they signed or encrypted it. Both of these
-APIs let a client return reasoning with an opaque text: the signature of a thinking block, the encrypted content of a
-reasoning item. There the seal says which provider's it is, and which field it was in or what the block or item was. A
-seal holds no secret and is not trusted: it chooses one of the known fields, or is what a client of that dialect could
-have written itself.
-"""
+Some providers refuse a tool's result unless the reasoning before its call comes back as they sent or signed it. Clients
+of two APIs return reasoning with an opaque text, a signature or encrypted content: our seal goes there, and says which
+provider's it is and what it was. It holds no secret and is not trusted: a client could have written it itself."""
 
 from __future__ import annotations
 
@@ -37,8 +33,7 @@ _decode = msgspec.json.Decoder(_Sealed).decode
 
 
 def seal(provider: str, field: str = "", item: JsonObject | None = None) -> str:
-    """`field`: empty for reasoning that no field takes back. `item`: a thinking block or a reasoning item, with its own
-    signature."""
+    """`field`: empty for reasoning that no field takes back. `item`: a thinking block or a reasoning item, signed."""
     data = msgspec.json.encode(_Sealed(provider, field, item))
     return _PREFIX + base64.urlsafe_b64encode(data).decode().rstrip("=")
 

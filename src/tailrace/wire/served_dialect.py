@@ -1,9 +1,5 @@
-"""The client's side of a dialect that our own server speaks: requests in, answers out, streamed and whole.
-
-A provider's own events are relayed to a client of the same dialect with every field. Owns the state of one relayed
-answer that the dialects' encoders share. An answer is relayed from its first event on or not at all; once an attempt
-breaks after content was sent, the next attempt is encoded from neutral deltas.
-"""
+"""The client's side of a dialect that our own server speaks. A provider's own events are relayed to a client of the
+same dialect from the first event on or not at all; an attempt after content was sent is encoded from neutral deltas."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from tailrace import messages
 from tailrace.messages import AnyDelta, ErrorDelta, EventDelta, EventRunDelta, JsonObject, TextDelta, ToolCallDelta
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.failure import contradiction
+from tailrace.wire.failure import contradiction, openai_error_body
 
 
 class AnswerHeader(msgspec.Struct, frozen=True):
@@ -57,7 +53,7 @@ class AnswerEncoder(ABC):
 
     @abstractmethod
     def close(self, stop: messages.Stop | None = None, *, at: float | None = None) -> bytes:
-        """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Empty after an error event
+        """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Empty after an error
         (H94)."""
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
@@ -86,8 +82,7 @@ class AnswerEncoder(ABC):
         return self.encode((TextDelta(text),))
 
     def new_attempt(self, provider: str = "", source: WireDialect | None = None) -> None:
-        """An attempt at this provider follows; `source` is its dialect. Once content was sent, the answer goes on in
-        events of ours, after what the client has."""
+        """An attempt at this provider follows. Once content was sent, the answer goes on in events of ours."""
         self._provider = provider
         self._source = source or self._source
         if self._relays:
@@ -137,6 +132,9 @@ class ServedDialect(WireDialect):
     """A dialect that our server offers to clients."""
 
     id_prefix: ClassVar[str]  # of the ids of its answers
+    error_format: ClassVar[str] = "openai"  # the name of the shape of its errors
+    error_event: ClassVar[str] = ""  # the name of the event that ends a failed stream
+    ping: ClassVar[bytes] = b""  # its event for a silent stream, whose clients count events and not comments (N163)
 
     @abstractmethod
     def parse_client_request(self, body: JsonObject) -> ClientRequest:
@@ -145,9 +143,21 @@ class ServedDialect(WireDialect):
     @abstractmethod
     def new_encoder(self, header: AnswerHeader) -> AnswerEncoder: ...
 
+    def question_delta(self, _approval_id: str, _tool_name: str, _arguments: JsonObject, line: str) -> AnyDelta:
+        """How a client is told that the agent waits for an approval: by a line of text, where the API has no other
+        word."""
+        return TextDelta(line)
+
     @abstractmethod
     def encode_body(self, completion: messages.Completion, header: AnswerHeader) -> JsonObject:
         """The answer as a non-streaming body. A provider's body of this dialect is kept, mended as its events are."""
+
+    def error_body(
+        self, error: ErrorDelta, param: str | None, _details: JsonObject | None, _request_id: str, /
+    ) -> JsonObject:
+        """What a client is told about a request that failed. `param` names the field that is at fault, `_details` is
+        for programs."""
+        return openai_error_body(error, param)
 
 
 def framed(event: EventDelta, data: bytes | None = None) -> bytes:

@@ -1,9 +1,8 @@
-"""Server-sent events, both ways, to the letter of the WHATWG specification (HTML, section 9.2).
-
-Owns framing alone: bytes to events and back. Knows no dialect, never awaits, never looks into the data.
-"""
+"""Server-sent events, both ways, to the letter of the WHATWG specification (HTML, section 9.2): framing alone."""
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 
@@ -11,6 +10,7 @@ from tailrace.errors import PeerError
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024  # the largest single event accepted: an image in one block fits, an endless line not
 _BOM = b"\xef\xbb\xbf"
+_COMMENTS = re.compile(rb"(?:\A|(?<=\n\n))(?::[^\n]*\n)+\n")  # blocks of nothing else, which may be many
 BLANK_LINE = b"\n\n"  # once line ends are LF: what ends an event
 
 
@@ -27,16 +27,13 @@ class SseEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class SseDecoder:
-    """Bytes in, events out. Any split of the same bytes gives the same events.
-
-    `feed` is `split` and then `parse`; a caller with a fast path for blocks may use the two halves, and one with a fast
-    path for many blocks at once `take`. Linear in the bytes fed, however they are cut: only the unfinished block is
-    kept, and its searched bytes are not searched again.
-    """
+    """Bytes in, events out. Any split of the same bytes gives the same events; linear in the bytes, however they are
+    cut. `feed` is `split` and then `parse`; a caller with a fast path uses the halves, or `take` for many blocks at
+    once."""
 
     __slots__ = (
         *("_after_cr", "_at_start", "_buffer", "_max"),
-        *("error", "is_between", "last_event_id", "retry_ms"),
+        *("error", "is_between", "last_event_id"),
     )
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -47,17 +44,11 @@ class SseDecoder:
         self._at_start = True  # a byte order mark may still come
         self.error: PeerError | None = None  # set once an event outgrew the cap; nothing is decoded after it
         self.last_event_id = ""
-        self.retry_ms: int | None = None
 
     def feed(self, data: bytes) -> list[SseEvent]:
         """The events these bytes complete."""
         parse = self.parse
         return [event for block in self.split(data) if (event := parse(block)) is not None]
-
-    @property
-    def pending(self) -> bool:
-        """An event was begun and not ended. At the end of input the specification drops it."""
-        return bool(self.unfinished_block())
 
     def unfinished_block(self) -> bytes:
         """The lines that no blank line has ended yet, for a decoder that knows a terminal event by its data."""
@@ -88,14 +79,15 @@ class SseDecoder:
             else:
                 whole = bytes(buffer[:end])
                 del buffer[:end]
+        if whole.startswith(b":") or whole.find(b"\n\n:") >= 0:
+            whole = _COMMENTS.sub(b"", whole)
         self.is_between = not buffer and not self._after_cr
         if len(data) + len(buffer) > self._max:
             whole = self._within_cap(whole)
         return whole
 
     def parse(self, block: bytes) -> SseEvent | None:
-        """The event of a block, or None where it dispatches none. Blocks must be parsed in the order they came: the
-        last event id carries over."""
+        """The event of a block, or None where it dispatches none. In order: the last event id carries over."""
         if block.startswith(b"data: ") and block.find(b"\n") < 0:
             return SseEvent(block[6:], "message", self.last_event_id)
         data: list[bytes] = []
@@ -108,11 +100,8 @@ class SseDecoder:
                 data.append(value)
             elif name == b"event":
                 event = value
-            elif name == b"id":
-                if b"\0" not in value:
-                    self.last_event_id = value.decode("utf-8", "replace")
-            elif name == b"retry" and value.isdigit():
-                self.retry_ms = int(value[:18])
+            elif name == b"id" and value.find(b"\0") < 0:
+                self.last_event_id = value.decode("utf-8", "replace")
         if not data:
             return None
         kind = event.decode("utf-8", "replace") or "message"

@@ -54,8 +54,8 @@ def prompt_tokens(prompt: object) -> int:
 
 
 def with_estimate(known: Usage, request: ModelRequest, answer: Message) -> Usage:
-    """The usage of an answer that its provider has not counted to the end: what it has said, and an estimate of what it
-    has not. Nothing of a provider that had not begun to answer."""
+    """The usage of an answer that its provider has not counted to the end: what it said, and an estimate of the
+    rest."""
     if not answer.parts:
         return known
     said = known.input_tokens or known.cache_read_tokens or known.cache_write_tokens

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from tailrace.config.quirks import NONE, WireQuirks
 from tailrace.messages import AnyDelta, JsonObject
 from tailrace.wire.anthropic.decode import AnthropicDecoder
-from tailrace.wire.quirks import NONE, WireQuirks
 
 
 def event(kind: str, **fields: Any) -> bytes:

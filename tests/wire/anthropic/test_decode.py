@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.config.quirks import WireQuirks
 from tailrace.messages import (
     ErrorDelta,
     FinishDelta,
@@ -16,7 +17,6 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.completion import completion_from_body
 from tailrace.wire.anthropic.decode import AnthropicDecoder
-from tailrace.wire.quirks import WireQuirks
 from tailrace.wire.sse import MAX_EVENT_BYTES
 from wire.anthropic.anthropic_events import (
     block_delta,

@@ -221,7 +221,7 @@ def test_H94_an_error_in_the_middle_is_told_and_nothing_hides_it() -> None:
         (ErrorDelta("permanent", "no", "authentication_error", 401), "authentication_error"),
         (ErrorDelta("permanent", "no", "invalid_api_key", 401), "authentication_error"),
         (ErrorDelta("permanent", "no", "context_length_exceeded", 400), "invalid_request_error"),
-        (ErrorDelta("retryable", "no", "", 503), "api_error"),
+        (ErrorDelta("retryable", "no", "", 503), "overloaded_error"),
         (ErrorDelta("retryable", "no", "stream_cut", cut=True), "api_error"),
         (ErrorDelta("retryable", "no", "rate_limit_exceeded", 429), "rate_limit_error"),
         (ErrorDelta("retryable", "no", "rate_limit_exceeded", 502), "rate_limit_error"),  # in mid-answer
@@ -231,7 +231,8 @@ def test_H94_an_error_in_the_middle_is_told_and_nothing_hides_it() -> None:
     ],
 )
 def test_D52_errors_in_the_words_of_the_dialect(error: ErrorDelta, kind: str) -> None:
-    assert anthropic_error_body(error) == {"type": "error", "error": {"type": kind, "message": "no"}}
+    message = "prompt is too long: no" if error.code == "context_length_exceeded" else "no"
+    assert anthropic_error_body(error) == {"type": "error", "error": {"type": kind, "message": message}}
 
 
 def test_a_refusal_is_text_and_other_choices_have_no_place() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.config.quirks import NONE, WireQuirks
 from tailrace.messages import AnyDelta, Completion, ErrorDelta, JsonObject, TextDelta, ToolCallDelta
 from tailrace.wire.chat.completion import completion_from_body
 from tailrace.wire.chat.decode import ChatDecoder
-from tailrace.wire.quirks import NONE, WireQuirks
 
 DONE = b"data: [DONE]\n\n"
 HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "m"}

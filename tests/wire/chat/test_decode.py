@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.config.quirks import WireQuirks
 from tailrace.messages import (
     ErrorDelta,
     FinishDelta,
@@ -21,7 +22,6 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.chat.decode import ChatDecoder
-from tailrace.wire.quirks import WireQuirks
 from wire.chat.chat_streams import DONE, HEAD, calls, chunk, decoded, event, piece
 from wire.recordings import split_at
 

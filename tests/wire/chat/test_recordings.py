@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tailrace.config.quirks import WireQuirks
 from tailrace.messages import JsonObject, ReasoningDelta, RefusalDelta, TextDelta
 from tailrace.wire.chat.completion import completion_from_body
 from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import decode_object
-from tailrace.wire.quirks import WireQuirks
 from wire.chat.chat_streams import decoded
 from wire.recordings import Recording, load, needs_recordings, random_pieces
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailrace.messages import AnyDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.wire.chat.decode import ChatDecoder
-from tailrace.wire.templates.template import Template, learn
+from tailrace.wire.templates import Template, learn
 from wire.chat.chat_streams import DONE, HEAD, chunk, decoded, event, piece
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.config.quirks import WireQuirks
 from tailrace.messages import FinishDelta, ToolCallDelta
 from tailrace.wire.chat.tool_calls import ObjectEnd
-from tailrace.wire.quirks import WireQuirks
 from wire.chat.chat_streams import DONE, Said, calls, chunk, decoded, piece
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tailrace.config.quirks import NONE, WireQuirks
 from tailrace.messages import AnyDelta, JsonObject
-from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.responses.decode import ResponsesDecoder
 from tailrace.wire.sse import encode_event
 

@@ -202,7 +202,7 @@ ONLY_IN_DONE = {
     "rig.openai-responses-stream-against-openrouter-compl.7ec55a08": {"format"},
     "ruby-llm.providers-bedrock-mantle-responses-chat-streams.6cca30d3": {"content"},  # logprobs of `added` alone
 }
-STREAMED_ITEMS = {"message", "reasoning", "function_call", "custom_tool_call", "apply_patch_call"}
+STREAMED_ITEMS = {"message", "reasoning", "function_call", "custom_tool_call"}
 
 
 def events_of(raw: bytes) -> list[JsonObject]:

@@ -24,6 +24,7 @@ from tailrace.messages import (
     user,
 )
 from tailrace.wire.responses.completion import completion_from_body
+from tailrace.wire.responses.item_ids import with_items_of_providers
 from tailrace.wire.responses.provider_request import CONTINUE, encode_request
 
 INPUT_ITEM: TypeAdapter[Any] = TypeAdapter(ResponseInputItem)
@@ -210,3 +211,9 @@ def test_extra_wins_object_by_object() -> None:
     body = encode(assistant("Hi"), reasoning_effort="low", temperature=0.5, tool_choice="auto", extra=extra)
     assert body["reasoning"] == {"effort": "low", "summary": "auto"}
     assert (body["temperature"], body["store"], body["tool_choice"]) == (1, False, {"type": "mcp"})
+
+
+def test_K127_a_message_of_ours_may_name_no_type() -> None:
+    ours = {"id": f"msg_{'0' * 24}_1", "role": "assistant", "content": "Yes."}
+    body = with_items_of_providers({"input": [ours, {"role": "user", "content": "Go on."}]})
+    assert body["input"] == [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Go on."}]

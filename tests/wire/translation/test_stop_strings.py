@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.wire.translation.stop_strings import StopMatcher, StopStrings
+from tailrace.wire.translation.stop_strings import StopMatcher
 
 
 def cut(stops: list[str], pieces: list[str]) -> tuple[str, str]:
-    matcher = StopMatcher(StopStrings(stops))
+    matcher = StopMatcher(stops)
     shown: list[str] = []
     for piece in pieces:
         text, stop = matcher.feed(piece)
@@ -58,20 +58,3 @@ def test_any_split_cuts_at_the_same_place(stops: list[str], text: str, cuts: lis
     at = [0, *sorted(min(each, len(text)) for each in cuts), len(text)]
     pieces = [text[start:end] for start, end in pairwise(at)]
     assert cut(stops, pieces) == expected(stops, text)
-
-
-class CountingStops(StopStrings):
-    steps = 0
-
-    def step(self, state: int, character: str) -> int:
-        self.steps += 1
-        return super().step(state, character)
-
-
-def test_a_character_costs_one_step_however_many_stop_strings_there_are() -> None:
-    stops = CountingStops(["a" * length for length in range(50, 90)] + ["b" * 500])
-    stops.steps = 0
-    matcher = StopMatcher(stops)
-    for piece in ["a" * 49 + "b"] * 40:
-        matcher.feed(piece)
-    assert stops.steps == 2000

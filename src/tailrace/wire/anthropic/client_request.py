@@ -7,13 +7,24 @@ from typing import Any
 import msgspec
 
 from tailrace import messages
-from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, NamedTool, Part, Text, ToolSpec
+from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, NamedTool, Part, Reasoning, Text, ToolSpec
 from tailrace.wire import client_request as wire_request
 from tailrace.wire.anthropic.completion import completion_from_body
-from tailrace.wire.anthropic.returned_thinking import returned_part, with_thinking_of_providers
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, ToolChoice, UnmappedFields, converted, image_url
-from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
-from tailrace.wire.peer_json import objects_of, text_of
+from tailrace.wire.client_request import (
+    ClientRequest,
+    Conversation,
+    InvalidRequest,
+    ToolChoice,
+    UnmappedFields,
+    converted,
+    image_url,
+    joined_text,
+    result_content,
+    unknown_role,
+)
+from tailrace.wire.peer_json import object_of, objects_of, text_of
+from tailrace.wire.reasoning_seal import is_sealed, unsealed
+from tailrace.wire.translation.citations import is_foreign_page
 from tailrace.wire.translation.web_search import from_tool, is_web_search
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
@@ -31,6 +42,8 @@ _SHORTENING_EDITS = ("clear_", "compact_")
 _BILLING_LINE = "x-anthropic-billing-header:"  # for Anthropic alone; it changes, and would spoil other caches
 _WORDS = {"stop": "stop_sequences", "parallel_tool_calls": "tool_choice.disable_parallel_tool_use"}
 _LOW_BUDGET, _HIGH_BUDGET = 4096, 16_384  # tokens: a smaller budget is low effort, a larger one high
+_CLAUDE = "claude"  # refuses thinking that it has not signed; other models of this API may want theirs back unsigned
+_CLAUDE_CALL = "toolu_"  # how the ids of its calls begin
 
 
 class _Metadata(msgspec.Struct):
@@ -101,7 +114,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         response_schema=_schema(config.get("format")),
     )
     thinks = fields.thinking is not None and fields.thinking.get("type") in ("enabled", "adaptive")
-    sent = with_thinking_of_providers(body)
+    sent = _with_thinking_of_providers(body)
     client_request = ClientRequest(
         "anthropic",
         request,
@@ -128,7 +141,7 @@ class _Conversation(Conversation):
                 self.messages.append(Message("user", tuple(self.parts_of(blocks, f"{where}.content"))))
             case "assistant":
                 answer = completion_from_body({"content": blocks}).message
-                self.messages.append(Message("assistant", tuple(map(returned_part, answer.parts))))
+                self.messages.append(Message("assistant", tuple(map(_returned_part, answer.parts))))
             case "system":
                 text = "".join(block["text"] for block in blocks if _is_text(block))
                 self.messages.append(Message("system", (Text(text),)))
@@ -262,3 +275,91 @@ def _schema(form: object) -> JsonObject | None:
             return schema
         case _:
             raise InvalidRequest("expected a json_schema", "output_config.format")
+
+
+# ── thinking that a client returns: unsealed where the seal is ours, removed where the provider would refuse it ──
+
+
+def _returned_part(part: Part) -> Part:
+    """The part, with reasoning under a seal of ours as the other provider that made it sent it (K131)."""
+    if isinstance(part, Reasoning) and part.native is not None and is_sealed(sealed := _opaque_text(part.native)):
+        return unsealed(part.text, sealed)
+    return part
+
+
+def _opaque_text(block: JsonObject) -> object:
+    return block.get("data") if block.get("type") == "redacted_thinking" else block.get("signature")
+
+
+def _without_foreign_pages(block: Any) -> Any:
+    """A text block without the citations that another provider's text was given (`Citation.page`)."""
+    citations = block.get("citations") if isinstance(block, dict) else None
+    if not isinstance(citations, list) or not any(map(is_foreign_page, citations)):
+        return block
+    kept = [citation for citation in citations if not is_foreign_page(citation)]
+    rest = {name: value for name, value in block.items() if name != "citations"}
+    return {**rest, "citations": kept} if kept else rest
+
+
+def _with_thinking_of_providers(body: JsonObject) -> JsonObject:
+    """A request's body for a provider of this dialect, without the thinking of other providers, which it would refuse.
+    A model with a budget for thinking must begin a turn with tools by thinking: a turn that another provider began goes
+    on without a budget until it is over."""
+    claude = _CLAUDE in text_of(body.get("model"))
+
+    def is_foreign(block: JsonObject) -> bool:
+        if block.get("type") not in ("thinking", "redacted_thinking"):
+            return False
+        opaque = _opaque_text(block)
+        return is_sealed(opaque) or (claude and not opaque)
+
+    messages: list[JsonObject] = []
+    changed = False
+    for message in objects_of(body.get("messages")):
+        content = message.get("content")
+        kept = content
+        if message.get("role") == "assistant" and isinstance(content, list):
+            kept = [
+                _without_foreign_pages(block)
+                for block in content
+                if not (isinstance(block, dict) and is_foreign(block))
+            ]
+        if kept == content:
+            messages.append(message)
+            continue
+        changed = True
+        if kept:  # the API refuses an empty message
+            messages.append({**message, "content": kept})
+    sent = {**body, "messages": messages} if changed else body
+    if not _goes_on_without_thinking(sent):
+        return sent
+    return _without_budget(sent) if changed or (claude and _has_foreign_calls(messages)) else sent
+
+
+def _goes_on_without_thinking(body: JsonObject) -> bool:
+    """Tools have answered, there is a budget for thinking, and the answer with the calls does not begin with it."""
+    if object_of(body.get("thinking")).get("type") != "enabled":
+        return False
+    nothing: JsonObject = {}
+    *_, answer, last = [nothing, nothing, *objects_of(body.get("messages"))]
+    first = [block.get("type") for block in objects_of(answer.get("content"))[:1]]
+    answered = any(block.get("type") == "tool_result" for block in objects_of(last.get("content")))
+    return answered and first not in (["thinking"], ["redacted_thinking"])
+
+
+def _has_foreign_calls(messages: list[JsonObject]) -> bool:
+    """A stand-in of Claude has called tools, and need not have thought."""
+    calls = (block for message in messages for block in objects_of(message.get("content")))
+    return any(
+        block.get("type") == "tool_use" and not text_of(block.get("id")).startswith(_CLAUDE_CALL) for block in calls
+    )
+
+
+def _without_budget(body: JsonObject) -> JsonObject:
+    """The body without a budget for thinking, and without edits of thinking, which the API refuses then."""
+    paused: JsonObject = {**body, "thinking": {"type": "disabled"}}
+    management = object_of(body.get("context_management"))
+    if edits := objects_of(management.get("edits")):
+        kept = [edit for edit in edits if not text_of(edit.get("type")).startswith("clear_thinking")]
+        paused["context_management"] = {**management, "edits": kept}
+    return paused

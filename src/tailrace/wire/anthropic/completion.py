@@ -1,7 +1,5 @@
-"""A Messages API answer, rebuilt from a stream or not, to the one `Completion`.
-
-Owns what each block means to the rest of the system and what of it must be kept for a later turn.
-"""
+"""A Messages API body, rebuilt from a stream or not, as a `Completion`: what each block means, and what is kept of
+it."""
 
 from __future__ import annotations
 
@@ -86,8 +84,7 @@ def usage_of(value: object) -> Usage:
 
 
 def arguments_of(tool_input: object) -> str:
-    """A call's `input` as the text of its arguments. The API gives an object, never the text that the model wrote,
-    so the text is one canonical form, compact and with the keys in their order (B31). An input that is text already
+    """A call's `input` as compact JSON: the API never gives the text that the model wrote (B31). An input that is text
     is the received part of an incomplete call."""
     if isinstance(tool_input, str):
         return tool_input

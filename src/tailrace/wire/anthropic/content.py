@@ -1,8 +1,5 @@
-"""A conversation as the Messages API takes it: roles, content blocks, and the rules for sending them back.
-
-Owns the rules whose violation the API refuses: roles alternate, results come first, no block is blank, thinking
-is signed, ids are plain.
-"""
+"""A conversation as the Messages API takes it. Owns the rules whose violation the API refuses: roles alternate, results
+come first, no block is blank, thinking is signed, ids are plain."""
 
 from __future__ import annotations
 

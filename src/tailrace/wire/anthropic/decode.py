@@ -1,8 +1,5 @@
-"""The stream of a Messages API answer: bytes to deltas, and at the end the non-streaming body.
-
-Owns the grammar of the events (message_start, content_block_start/delta/stop, message_delta, message_stop, error).
-Never awaits, never raises on what a peer sends, keeps no growing snapshot.
-"""
+"""The stream of a Messages API answer: bytes to deltas, and at the end the non-streaming body. Never awaits, never
+raises on what a peer sends, keeps no growing snapshot."""
 
 from __future__ import annotations
 
@@ -11,18 +8,34 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from tailrace import messages
+from tailrace.config.quirks import NONE, WireQuirks
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, FinishDelta, JsonObject, NativeDelta, ReasoningDelta, TextDelta, ToolCallDelta
-from tailrace.wire.anthropic.blocks import ARGUMENTS, PIECES, TEXT, THINKING, Block, implied_start
 from tailrace.wire.anthropic.completion import arguments_of, made_call_id, refusal_in, stop_reason_for, usage_of
-from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
+from tailrace.wire.failure import failure, failure_in, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
-from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import is_event_name
-from tailrace.wire.templates.decoder import TemplateDecoder
-from tailrace.wire.templates.template import learn
+from tailrace.wire.templates import TemplateDecoder, learn
 from tailrace.wire.translation.citations import cited_block
 
+TEXT, THINKING, ARGUMENTS = "text_delta", "thinking_delta", "input_json_delta"  # the deltas that make a block grow
+PIECES = frozenset({TEXT, THINKING, ARGUMENTS})
+# What a block of each type grows by: the delta, its field, and the block's field that it becomes.
+_GROWTH = {
+    "text": (TEXT, "text", "text"),
+    "thinking": (THINKING, "thinking", "thinking"),
+    "tool_use": (ARGUMENTS, "partial_json", "input"),  # and server_tool_use, mcp_tool_use, …
+}
+_WHOLE = ("", "", "")  # a block of any other type is complete in its start
+# The type of a block whose start never came, by the delta that came instead.
+_IMPLIED_TYPE = {
+    "text_delta": "text",
+    "citations_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+    "input_json_delta": "tool_use",
+    "compaction_delta": "compaction",
+}
 _DELTA_HEAD = b"event: content_block_delta\ndata: "
 _HEAD_LENGTH = len(_DELTA_HEAD)
 _LF = 0x0A  # as a number: looking for one byte is ten times as fast as for a string of one
@@ -57,7 +70,7 @@ class AnthropicDecoder(TemplateDecoder):
             self._decode_block(frame, out)
         if not self._ended:
             missing = "message_stop" if self._message is not None or self._blocks else "a single event of the dialect"
-            self._fail(stream_cut(f"the stream ended without {missing}"), out)
+            self._fail_unended(f"the stream ended without {missing}", out)
         return out
 
     def rebuilt_body(self) -> JsonObject:
@@ -68,8 +81,7 @@ class AnthropicDecoder(TemplateDecoder):
         return {**message, "content": [block.rebuilt() for block in blocks], "usage": dict(self._usage)}
 
     def _learn(self, frame: bytes, block: Block) -> None:
-        """Makes the event of this frame the template of the next, which is nearly always the block's next piece. A line
-        end within the frame is another field of the event, to be parsed as such."""
+        """Makes the event of this frame the template of the next, unless the event has other fields beside its data."""
         make_delta = _delta_maker(block)
         if self._samples_left == 0 or make_delta is None or (self._keeps_events and block.place != block.index):
             return
@@ -153,7 +165,10 @@ class AnthropicDecoder(TemplateDecoder):
         if name == "error":
             self._fail(failure(shown.decode("utf-8", "replace")), out)
         elif shown and shown != b"[DONE]" and not shown.startswith(b":") and (name == _UNNAMED or name in _EVENTS):
-            self._fail(protocol_error(str(exc), data), out)
+            self._skip(exc, out)
+
+    def _has_begun(self) -> bool:
+        return bool(self._blocks)
 
     def _message_start(self, body: JsonObject, out: list[AnyDelta]) -> None:
         message = body.get("message")
@@ -248,7 +263,7 @@ class AnthropicDecoder(TemplateDecoder):
             return
         block = self._block_of(body)
         if block is None:
-            block = self._begin(body.get("index"), implied_start(text_of(delta.get("type"))), out)
+            block = self._begin(body.get("index"), _implied_start(text_of(delta.get("type"))), out)
         self._keep(body, out, index=block.place)
         if isinstance(text := delta.get(block.source), str):
             self._add(block, text, out)
@@ -286,3 +301,84 @@ def _native(**item: Any) -> NativeDelta:
 
 def _is_index(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+# ── one content block while it grows, and what it becomes in the body ────────────────────────────────────────
+
+
+def _implied_start(delta_type: str) -> JsonObject:
+    """The start of a block whose first event is a delta of this type."""
+    return {"type": _IMPLIED_TYPE.get(delta_type, "unknown")}
+
+
+class Block:
+    """Texts are collected in pieces and joined once, when the body is asked for; everything else is merged into
+    `start` as it comes. Linear in what comes."""
+
+    __slots__ = ("call", "closed", "field", "grown", "grows_by", "index", "pieces", "place", "seen", "source", "start")
+
+    def __init__(self, index: int, start: JsonObject, call: int | None) -> None:
+        self.index = index
+        self.place = index  # its index in the events that a client is sent
+        self.start = start
+        self.call = call  # position among the answer's calls; None for a block that is not a call of ours
+        self.closed = False
+        self.seen = ""  # the text so far; kept only for a provider that repeats it (A17)
+        kind = text_of(start.get("type"))
+        self.grows_by, self.source, self.field = _GROWTH.get("tool_use" if kind.endswith("_tool_use") else kind, _WHOLE)
+        self.pieces: list[str] = []  # of `field`
+        self.grown: dict[str, list[str]] = {self.field: self.pieces} if self.field else {}
+
+    @property
+    def is_native(self) -> bool:
+        """A block of a kind that the other dialects do not have."""
+        return self.call is None and self.grows_by not in (TEXT, THINKING)
+
+    def unseen(self, text: str) -> str:
+        """The new end of a `text` that repeats everything before it (A17)."""
+        seen = self.seen or text_of(self.start.get(self.field))
+        self.seen = text
+        return text.removeprefix(seen)
+
+    def merge(self, delta: JsonObject) -> None:
+        """Adds the fields of a delta beside the block's next piece: text and lists grow, the rest is replaced."""
+        kind = text_of(delta.get("type"))
+        if kind == "citations_delta":
+            if not isinstance(self.start.get("citations"), list):
+                self.start["citations"] = []
+            self.start["citations"].append(delta.get("citation"))
+        elif not self.grows_by or kind not in PIECES:
+            whole = kind in {"signature_delta", "compaction_delta"}  # each comes once and complete
+            for name, value in delta.items():
+                if name not in {"type", self.source} and value is not None:
+                    self._merge(name, value, whole=whole)
+
+    def _merge(self, name: str, value: object, *, whole: bool) -> None:
+        match self.start.get(name), value:
+            case str(), str(text) if not whole:
+                self.grown.setdefault(name, []).append(text)
+            case list(begun), list(more) if not whole:
+                begun.extend(more)
+            case _:
+                self.start[name] = value
+
+    def rebuilt(self) -> JsonObject:
+        """The block as the non-streaming answer would have it."""
+        body = {name: list(value) if isinstance(value, list) else value for name, value in self.start.items()}
+        for name, pieces in self.grown.items():
+            body[name] = (
+                self._input() if name == self.field == "input" else "".join([text_of(self.start.get(name)), *pieces])
+            )
+        return body
+
+    def _input(self) -> object:
+        """An object where the model wrote a complete one; else the text that it wrote, which is no valid input for any
+        tool (B34). An empty input is `{}` in a closed block (B32) and the text `""` in an open one."""
+        written = "".join(self.pieces)
+        if written:
+            try:
+                return decode_object(written.encode())
+            except PeerError:
+                return written
+        begun = self.start.get("input")
+        return begun or ({} if self.closed else "")

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.messages import AnyDelta, Completion, EventDelta, JsonObject, ModelRequest, NativeDelta, WebSearch
-from tailrace.wire.anthropic.body_events import events_of_body
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    ErrorDelta,
+    EventDelta,
+    JsonObject,
+    ModelRequest,
+    NativeDelta,
+    WebSearch,
+)
 from tailrace.wire.anthropic.client_request import parse_client_request
 from tailrace.wire.anthropic.completion import STOPS, completion_from_body
 from tailrace.wire.anthropic.decode import AnthropicDecoder
-from tailrace.wire.anthropic.encode import StreamEncoder, encode_body
-from tailrace.wire.anthropic.prompt_cache import CACHE_MARKS
-from tailrace.wire.anthropic.provider_request import encode_request
+from tailrace.wire.anthropic.encode import StreamEncoder, encode_body, events_of_body
+from tailrace.wire.anthropic.provider_request import CACHE_MARKS, encode_request
 from tailrace.wire.dialect import OptionalField, TextSlot, insert_before, text_parts
+from tailrace.wire.failure import anthropic_error_body
 from tailrace.wire.peer_json import encode_object, objects_of
 from tailrace.wire.served_dialect import ServedDialect
 from tailrace.wire.translation.web_search import setting_words
@@ -25,6 +33,9 @@ class AnthropicDialect(ServedDialect):
     """The Anthropic Messages API."""
 
     name = "anthropic"
+    error_format = "anthropic"
+    error_event = "error"
+    ping = b'event: ping\ndata: {"type":"ping"}\n\n'
     path = "/messages"
     version_is_last = True
     count_route = "/count_tokens"
@@ -96,3 +107,11 @@ class AnthropicDialect(ServedDialect):
     def honours_signature(self, made_by: str, model: str) -> bool:
         """Claude's signatures hold at every host of Claude."""
         return _CLAUDE in made_by and _CLAUDE in model
+
+    def error_body(
+        self, error: ErrorDelta, _param: str | None, details: JsonObject | None, request_id: str, /
+    ) -> JsonObject:
+        body = anthropic_error_body(error)
+        if details is not None:
+            body["error"]["details"] = details
+        return {"request_id": request_id, **body} if request_id else body

@@ -1,10 +1,9 @@
-"""Answers as the Messages API sends them, for clients of our server: deltas to events, completions to a body.
-
-Owns the grammar of what we send: one block open at a time, indexes without gaps, one end. Knows nothing of HTTP.
-"""
+"""Answers as the Messages API sends them, for clients of our server. Owns the grammar of what we send: one block open
+at a time, indexes without gaps, one end."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import assert_never
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from tailrace import messages
 from tailrace.messages import AnyDelta, JsonObject, NativeDelta, Reasoning, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.wire import peer_json
-from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
+from tailrace.wire.anthropic.completion import arguments_of, stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import anthropic_error_body, contradiction
@@ -20,7 +19,7 @@ from tailrace.wire.peer_json import decode_object, is_object_text, object_of, ob
 from tailrace.wire.reasoning_seal import named_field, seal, seal_of, sealed_native, signed_item
 from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader, framed
 from tailrace.wire.sse import encode_event
-from tailrace.wire.translation.citations import of_annotation, of_annotations
+from tailrace.wire.translation.citations import of_annotations
 
 _STOP_REASONS: dict[messages.Stop, str] = {
     "end": "end_turn",
@@ -205,8 +204,9 @@ class StreamEncoder(AnswerEncoder):
                 if self._kind is TextDelta:
                     self._stop_block(out)
             case {"annotation": annotation}:
-                if (citation := of_annotation(annotation)) is not None:
-                    self._own({"delta": {"type": "citations_delta", "citation": citation.page()}}, out)
+                self._cite({"annotations": [annotation]}, out)
+            case {"delta": {"annotations": _} as delta}:
+                self._cite(delta, out)
             case {"reasoning": _}:
                 self._seal_thoughts(native, out)
             case {"stop_sequence": str(sequence)}:
@@ -215,6 +215,10 @@ class StreamEncoder(AnswerEncoder):
                 self._reasoning_field = field
             case _:
                 pass
+
+    def _cite(self, annotated: JsonObject, out: list[bytes]) -> None:
+        for citation in of_annotations(annotated):
+            self._own({"delta": {"type": "citations_delta", "citation": citation.page()}}, out)
 
     def _seal_thoughts(self, native: NativeDelta, out: list[bytes]) -> None:
         """Encrypted reasoning goes along under a seal: in the signature of its thoughts, or alone where none came."""
@@ -353,6 +357,35 @@ def own_body(body: JsonObject) -> JsonObject:
     content = with_call_ids(objects_of(body.get("content")))
     called = any(block.get("type") == "tool_use" for block in content)
     return {**body, "content": content, "stop_reason": stop_reason_for(body.get("stop_reason"), called=called)}
+
+
+def events_of_body(body: JsonObject) -> Iterator[JsonObject]:
+    """A non-streaming body of this dialect as the events of a stream, with every field."""
+    body = own_body(body)
+    ends = {name: body.get(name) for name in ("stop_reason", "stop_sequence")}
+    yield {"type": "message_start", "message": {**body, "content": [], **dict.fromkeys(ends)}}
+    for index, block in enumerate(objects_of(body.get("content"))):
+        start, deltas = _opened(block)
+        yield {"type": "content_block_start", "index": index, "content_block": start}
+        for delta in deltas:
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": ends, "usage": body.get("usage")}
+    yield {"type": "message_stop"}
+
+
+def _opened(block: JsonObject) -> tuple[JsonObject, list[JsonObject]]:
+    """The block as it begins, and the deltas that complete it."""
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return {**block, "text": ""}, [{"type": "text_delta", "text": text}]
+        case {"type": "thinking", "thinking": str(text)}:
+            signature = {"type": "signature_delta", "signature": block.get("signature", "")}
+            return {**block, "thinking": "", "signature": ""}, [{"type": "thinking_delta", "thinking": text}, signature]
+        case {"type": str(kind), "input": dict(given)} if kind.endswith("tool_use"):
+            return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": arguments_of(given)}]
+        case _:
+            return block, []
 
 
 def _delta_head(index: int, kind: bytes) -> bytes:

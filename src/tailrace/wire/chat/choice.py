@@ -1,8 +1,5 @@
-"""One choice of a streamed answer: its deltas in, the whole `choice` of the non-streaming body out.
-
-The type of a field decides how it grows: known text is joined, lists are extended, objects are updated, and any other
-field, known or not, has its last value that is not null.
-"""
+"""One choice of a streamed answer: its deltas in, the whole `choice` of the non-streaming body out. Known text is
+joined, lists are extended, objects are updated, and any other field has its last value that is not null."""
 
 from __future__ import annotations
 
@@ -10,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tailrace import messages
+from tailrace.config.quirks import WireQuirks
 from tailrace.messages import AnyDelta, JsonObject, NativeDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
-from tailrace.wire.chat.content import Content
-from tailrace.wire.chat.reasoning import DETAILS, GrowingObject, ReasoningState
+from tailrace.wire.chat.reasoning import DETAILS, GrowingObject, ReasoningState, text_of_thinking
 from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text
 from tailrace.wire.peer_json import assign_fields, text_of
-from tailrace.wire.quirks import WireQuirks
 from tailrace.wire.reasoning_seal import TEXT_FIELDS, USUAL_FIELD, field_delta
 
 CALL_REASONS = frozenset({"tool_calls", "function_call"})
@@ -29,8 +25,7 @@ _PLAIN_CHOICE_FIELDS = frozenset({"index", "delta", "finish_reason", "logprobs"}
 
 
 class ChoiceState:
-    """Everything that came for one choice so far. What most answers have none of is made when it first comes: streams
-    that are open are many."""
+    """Everything that came for one choice so far. Rare fields are made when they first come."""
 
     __slots__ = (
         *("_audio", "_began", "_cumulative", "_fields", "_function_call", "_has_logprobs", "_logprobs", "_message"),
@@ -209,8 +204,7 @@ class ChoiceState:
                 self._message.setdefault(field, None)
 
     def _native_in(self, delta: JsonObject) -> JsonObject:
-        """The fields that only this dialect has, where they are new: a value that a server repeats in every chunk is
-        passed on once."""
+        """The fields that only this dialect has, where their value is new: a server may repeat it in every chunk."""
         known = self._message or {}
         fields = {
             name: value
@@ -251,8 +245,7 @@ class ChoiceState:
 
 
 def _plain_text(delta: JsonObject) -> tuple[str | None, str, bool] | None:
-    """The content, the role, and whether there are nulls, where nothing else is in the delta but nulls of known
-    fields."""
+    """The content, the role, and whether there are nulls; None where the delta has anything else."""
     content, role, has_nulls = None, "", False
     for field, value in delta.items():
         if value is None:
@@ -301,3 +294,94 @@ def _grow_list(old: list[Any], new: list[Any]) -> list[Any]:
 def copied(fields: JsonObject) -> JsonObject:
     """A copy that later growth of the original does not change: lists and objects one level down are what grows."""
     return {field: value.copy() if isinstance(value, (dict, list)) else value for field, value in fields.items()}
+
+
+# ── a message's `content`: one text, or typed parts (Mistral's thinking and text) ────────────────────────────
+
+
+class Content:
+    """Text is joined once, in `rebuilt`. A string after parts continues as a text part."""
+
+    __slots__ = ("_parts", "_text", "seen")
+
+    def __init__(self) -> None:
+        self.seen = False  # a string or parts came: the body has "" rather than null
+        self._text: list[str] = []
+        self._parts: list[_Part] | None = None  # once parts came: the body is a list
+
+    def text_pieces(self) -> list[str]:
+        """Where the next piece of plain text belongs."""
+        return self._text if self._parts is None else _last_part(self._parts, "text").pieces
+
+    def add_text(self, text: str) -> None:
+        self.seen = True
+        if text:
+            self.text_pieces().append(text)
+
+    def add_parts(self, items: list[Any]) -> tuple[str, str]:
+        """Takes in typed parts; returns the text and the thoughts that are new."""
+        self.seen = True
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = []
+            if self._text:
+                _begun(parts, "text").pieces.extend(self._text)
+        texts: list[str] = []
+        thoughts: list[str] = []
+        for item in items:
+            if isinstance(item, str):
+                _last_part(parts, "text").pieces.append(item)
+                texts.append(item)
+            elif isinstance(item, dict):
+                text, thought = _add_part(parts, item)
+                texts.append(text)
+                thoughts.append(thought)
+        return "".join(texts), "".join(thoughts)
+
+    def rebuilt(self) -> str | list[JsonObject] | None:
+        if self._parts is not None:
+            return [part.rebuilt() for part in self._parts]
+        return "".join(self._text) if self.seen else None
+
+
+class _Part:
+    __slots__ = ("fields", "kind", "pieces")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind  # "text" and "thinking" grow; "" is complete as it came
+        self.pieces: list[str] = []
+        self.fields: JsonObject = {}
+
+    def rebuilt(self) -> JsonObject:
+        match self.kind:
+            case "text":
+                return {"type": "text", "text": "".join(self.pieces)} | self.fields
+            case "thinking":
+                thoughts = [{"type": "text", "text": "".join(self.pieces)}]
+                return {"type": "thinking", "thinking": thoughts} | self.fields
+            case _:
+                return self.fields
+
+
+def _add_part(parts: list[_Part], item: JsonObject) -> tuple[str, str]:
+    """Takes in one part; returns its text and its thoughts."""
+    kind = item.get("type")
+    text = item.get("text") if kind == "text" else text_of_thinking(item)
+    if kind not in ("text", "thinking") or not isinstance(text, str):
+        _begun(parts, "").fields = item  # a part of an unknown kind is complete
+        return "", ""
+    part = _last_part(parts, kind)
+    part.pieces.append(text)
+    part.fields |= {field: value for field, value in item.items() if field not in ("type", "text", "thinking")}
+    return (text, "") if kind == "text" else ("", text)
+
+
+def _last_part(parts: list[_Part], kind: str) -> _Part:
+    """The part that a piece of this kind continues: the last one, or a new one."""
+    return parts[-1] if parts and parts[-1].kind == kind else _begun(parts, kind)
+
+
+def _begun(parts: list[_Part], kind: str) -> _Part:
+    part = _Part(kind)
+    parts.append(part)
+    return part

@@ -1,8 +1,5 @@
-"""A provider's chunk for a client of the same dialect: every field is kept, and what breaks clients is mended.
-
-Owns the mends: a first chunk without a role, calls without an index or an id, a finish reason that hides the calls
-(B36), an answer that came whole. A chunk that needs none of them is sent as it is.
-"""
+"""A provider's chunk for a client of the same dialect, with what breaks clients mended: a first chunk without a role,
+calls without an index or an id, a finish reason that hides the calls (B36), an answer that came whole."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ def mended_chunk(
 
 
 def last_chunk(state: ChoiceState, deltas: Sequence[AnyDelta], answer_id: str) -> JsonObject | None:
-    """What a choice still owes its client when the answer ends: calls that were held back, a finish reason that came
-    before the calls, or none at all. None where it owes nothing."""
+    """What a choice still owes its client when the answer ends: calls that were held back, or a finish reason."""
     calls = _pieces(state, deltas, answer_id)
     reason = finish_reason_for(state.finish_reason, called=state.tool_calls is not None and bool(state.calls))
     if not calls and reason == state.sent_reason:

@@ -7,16 +7,9 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import JsonObject, ModelRequest
+from tailrace.wire import openai_request
 from tailrace.wire.chat.messages import ChatConversation
 from tailrace.wire.client_request import ClientRequest, InvalidRequest, Name, UnmappedFields, converted
-from tailrace.wire.openai_request import (
-    function_tools,
-    is_json_object,
-    offered_tools,
-    response_schema,
-    service_tier,
-    tool_choice,
-)
 from tailrace.wire.translation.web_search import from_options
 
 # Fields that ask nothing of a model: the server keeps them with the request.
@@ -84,12 +77,13 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         choice = fields.function_call
         if isinstance(choice, dict):
             choice = {"type": "function", "function": choice}
+    functions = openai_request.function_tools(tools, unmapped, nested=True)
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
         system="\n\n".join(conversation.system),
-        tools=offered_tools(function_tools(tools, unmapped, nested=True), choice, nested=True) if tools else (),
-        tool_choice=None if choice is None else tool_choice(choice, unmapped, nested=True),
+        tools=openai_request.offered_tools(functions, choice, nested=True),
+        tool_choice=openai_request.tool_choice(choice, unmapped, nested=True),
         parallel_tool_calls=False if legacy else fields.parallel_tool_calls,
         max_tokens=fields.max_completion_tokens or fields.max_tokens,
         temperature=fields.temperature,
@@ -97,10 +91,10 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         stop=(fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),
         seed=fields.seed,
         reasoning_effort=fields.reasoning_effort,
-        response_schema=None if form is None else response_schema(form, "response_format", unmapped, nested=True),
-        json_object=is_json_object(form),
+        response_schema=openai_request.response_schema(form, "response_format", unmapped, nested=True),
+        json_object=openai_request.is_json_object(form),
         verbosity=fields.verbosity,
-        service_tier=service_tier(fields.service_tier),
+        service_tier=openai_request.service_tier(fields.service_tier),
         web_search=None if fields.web_search_options is None else from_options(fields.web_search_options),
     )
     client_request = ClientRequest(

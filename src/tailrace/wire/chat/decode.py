@@ -1,27 +1,23 @@
-"""The stream of a chat completion: bytes to deltas, and at the end the non-streaming body.
-
-Owns the grammar of the stream: chunks, `[DONE]`, errors in its middle. Never awaits, never raises on what a peer
-sends, keeps no growing snapshot.
-"""
+"""The stream of a chat completion: bytes to deltas, and at the end the non-streaming body. Never awaits, never raises
+on what a peer sends, keeps no growing snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any
 
+from tailrace.config.quirks import NONE, WireQuirks
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, EventDelta, JsonObject, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
 from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
 from tailrace.wire.chat.client_chunk import last_chunk, mended_chunk
 from tailrace.wire.chat.completion import usage_of
-from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
+from tailrace.wire.failure import failure, failure_in, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
-from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.reasoning_seal import TEXT_FIELDS
 from tailrace.wire.sse import SseEvent
-from tailrace.wire.templates.decoder import TemplateDecoder, TemplateSample
-from tailrace.wire.templates.template import PADDING_FIELDS, Path, Template, learn
+from tailrace.wire.templates import PADDING_FIELDS, Path, Template, TemplateDecoder, TemplateSample, learn
 
 _HEAD = ("id", "created", "model")  # the first value that is not empty is kept: they are empty in Azure's first chunk
 # Not part of the non-streaming body, or put together elsewhere.
@@ -30,17 +26,13 @@ _GROQ_HOISTED = ("usage", "usage_breakdown")  # at the top of Groq's non-streami
 _NOT_PLAIN = frozenset({"error", "type", "x_groq"})  # an error may be in them
 _DELTA: Path = ("choices", 0, "delta")
 _TEXT: Path = (*_DELTA, "content")
-_Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-_NO_NAMES: Final[_Names] = ((), ())
-_NAMES: Final[dict[tuple[str, ...], _Names]] = {}
-_MAX_NAMES, _MAX_NAMES_CHARS = 256, 1000
 _UNNAMED = "message"  # the SSE specification's name of an event without one
 
 
 class ChatDecoder(TemplateDecoder):
     """`ports.StreamDecoder` for Chat Completions. The terminal event is `[DONE]`."""
 
-    __slots__ = ("_choices", "_fields", "_has_head", "_head", "_names", "_other_names", "_quirks", "_raw_usage")
+    __slots__ = ("_choices", "_fields", "_head", "_quirks", "_raw_usage")
 
     _dialect = "chat"
     _run_name = ""
@@ -51,9 +43,7 @@ class ChatDecoder(TemplateDecoder):
         self._quirks = quirks
         self._choices: dict[int, ChoiceState] = {}
         self._head: JsonObject = {}
-        self._has_head = False  # all of it
         self._fields: JsonObject = {}  # the body's other fields
-        self._names, self._other_names = _NO_NAMES  # of the newest chunk's fields; those without a rule of their own
         self._raw_usage: JsonObject | None = None
 
     def close(self, *, cut: bool = False) -> list[AnyDelta]:
@@ -67,7 +57,7 @@ class ChatDecoder(TemplateDecoder):
             self._finish(deltas)
         else:
             missing = "[DONE]" if self._choices else "a single chunk of a chat completion"
-            self._fail(stream_cut(f"the stream ended without {missing}"), deltas)
+            self._fail_unended(f"the stream ended without {missing}", deltas)
         return deltas
 
     def rebuilt_body(self) -> JsonObject:
@@ -88,12 +78,15 @@ class ChatDecoder(TemplateDecoder):
             try:
                 chunk = decode_object(block[6:])
             except PeerError as exc:
-                self._fail(protocol_error(str(exc), exc.excerpt), deltas)
+                self._skip(exc, deltas)
             else:
                 self._take_chunk(chunk, block, deltas)
         elif (event := self._sse.parse(block)) is not None:  # comments and fields alone dispatch none (A09, A11)
             self._decode_event(event, block, deltas)
         return self._ended
+
+    def _has_begun(self) -> bool:
+        return bool(self._choices)
 
     def _decode_event(self, event: SseEvent, block: bytes, deltas: list[AnyDelta]) -> None:
         data = event.data.strip()
@@ -106,7 +99,7 @@ class ChatDecoder(TemplateDecoder):
             chunk = decode_object(data)
         except PeerError as exc:
             if event.event == _UNNAMED:
-                self._fail(protocol_error(str(exc), exc.excerpt), deltas)
+                self._skip(exc, deltas)
             elif event.event == "error":
                 self._fail(failure(data.decode("utf-8", "replace")), deltas)
             return
@@ -190,15 +183,12 @@ class ChatDecoder(TemplateDecoder):
     def _add_fields(self, chunk: JsonObject, deltas: list[AnyDelta]) -> None:
         """Lists at the top (citations, search results) are complete in every chunk; all else is as in a choice."""
         head, fields = self._head, self._fields
-        if not self._has_head:
-            for field in _HEAD:
-                if field in chunk and not head.get(field):
-                    head[field] = chunk[field]
-            self._has_head = len(head) == len(_HEAD) and all(head.values())
-        if (names := (*chunk,)) != self._names:  # those of the chunk before, nearly always
-            self._names, self._other_names = _NAMES.get(names) or _known_names(names)
-        for field in self._other_names:
-            value = chunk[field]
+        for field in _HEAD:
+            if not head.get(field) and field in chunk:
+                head[field] = chunk[field]
+        for field, value in chunk.items():
+            if field in _CHUNK_FIELDS:
+                continue
             if isinstance(value, dict) and isinstance(old := fields.get(field), dict):
                 assign_fields(old, value)
             elif value is not None or field not in fields:
@@ -263,8 +253,7 @@ class ChatDecoder(TemplateDecoder):
     # ── the fast path ────────────────────────────────────────────────────────────────────────────────────────
 
     def _learn(self, block: bytes, chunk: JsonObject) -> None:
-        """This chunk is the template of the next, where it did nothing but make one text longer: applied again, its
-        other fields must change nothing."""
+        """This chunk is the template of the next, where it did nothing but make one text longer."""
         if self._samples_left == 0 or chunk.get("usage") is not None or "x_groq" in chunk:
             return
         choices = chunk.get("choices")
@@ -326,14 +315,6 @@ class ChatDecoder(TemplateDecoder):
             return None
         make_delta = partial(_arguments, call.position, choice.index)
         return (*_DELTA, "tool_calls", 0, "function", "arguments"), call.pieces, make_delta
-
-
-def _known_names(names: tuple[str, ...]) -> _Names:
-    """Kept: nearly all streams have the same few."""
-    found = names, tuple([name for name in names if name not in _CHUNK_FIELDS])
-    if len(_NAMES) < _MAX_NAMES and sum(map(len, names)) < _MAX_NAMES_CHARS:
-        _NAMES[names] = found
-    return found
 
 
 def _text_delta_of(choice: ChoiceState) -> Callable[[str], TextDelta]:

@@ -40,9 +40,7 @@ _NO_SPLICE: Final = _Splice(None, None)
 
 
 class StreamEncoder(AnswerEncoder):
-    """The first chunk of each choice carries the role. Finish reasons are held until `close`: text may still follow
-    one, and the caller of `close` may override it.
-    """
+    """Holds finish reasons until `close`: text may still follow one, and the caller of `close` may override it."""
 
     __slots__ = (
         *("_bare_calls", "_begun", "_called", "_created", "_endings", "_has_usage", "_held", "_id", "_include_usage"),
@@ -217,8 +215,7 @@ class StreamEncoder(AnswerEncoder):
         return _Splice(theirs, ours, drops_usage=parts[1] != body)
 
     def _takes(self, event: JsonObject) -> bool:
-        """Whether the client gets this chunk. Usage is always asked for: a client that has not asked for it gets no
-        chunk without choices, which would break it (H93)."""
+        """Whether the client gets this chunk: one that has not asked for usage gets no chunk without choices (H93)."""
         if not isinstance(event.get("usage"), dict):
             if not self._include_usage:
                 event.pop("usage", None)
@@ -231,7 +228,7 @@ class StreamEncoder(AnswerEncoder):
         return encode_object({"created": self._created, "choices": [], **event, **ours})
 
     def _heads(self, data: bytes) -> tuple[bytes, bytes]:
-        """What precedes the one choice of this chunk, and the same for the client; empty where the chunk has another
+        """What precedes the one choice of this chunk, and the same for the client; empty for a chunk of another
         shape."""
         before, found, after = data.partition(_CHOICES)
         try:
@@ -294,8 +291,7 @@ class StreamEncoder(AnswerEncoder):
         return [self._chunk(choice, fields, None) for call in calls if (fields := self._fields_of(call))]
 
     def _foreign(self, native: NativeDelta, out: list[bytes]) -> None:
-        """What another dialect has beside texts and calls: why the model refuses, and the web pages that a text rests
-        on, as annotations of the whole text."""
+        """What another dialect has beside texts and calls: refusals, and web pages as annotations of the whole text."""
         cited: list[Citation] = []
         match native.item:
             case {"apart": _}:
@@ -327,8 +323,7 @@ class StreamEncoder(AnswerEncoder):
 
 
 def _parted(chunk: JsonObject) -> tuple[JsonObject | None, JsonObject | None]:
-    """What of a chunk is sent now, and what when the answer has ended: a client that has seen a finish reason may read
-    no further, and an answer that breaks off behind one goes on."""
+    """The part of a chunk that is sent now, and the part for the end: some clients stop reading at a finish reason."""
     choices = objects_of(chunk.get("choices"))
     if not choices:
         return (None, chunk) if isinstance(chunk.get("usage"), dict) else (chunk, None)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tailrace.messages import Image, JsonObject, Message, Part, Text, ToolResult
 from tailrace.wire.chat.completion import completion_from_body
-from tailrace.wire.client_request import InvalidRequest
-from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
+from tailrace.wire.client_request import Conversation, InvalidRequest, joined_text, result_content, unknown_role
 from tailrace.wire.openai_request import file_of, image_of
 
 

@@ -90,8 +90,7 @@ def _messages(request: ModelRequest) -> list[JsonObject]:
 
 
 def _others(message: messages.Message) -> list[JsonObject]:
-    """Each tool result is a message of its own; an image or a file in one follows as the user's, the dialect knows no
-    other place for it."""
+    """Each tool result is a message of its own; an image or a file in one follows as the user's."""
     answers: list[JsonObject] = []
     content: list[Text | Image | File] = []
     for part in message.parts:
@@ -128,8 +127,8 @@ def _part(part: Text | Image | File) -> JsonObject:
 
 
 def _assistant(message: messages.Message) -> JsonObject:
-    """Reasoning goes back to the dialect it came from. Its plain text only beside tool calls: there servers ask for
-    it, elsewhere some refuse it."""
+    """Reasoning goes back to its own dialect; its plain text only beside tool calls: elsewhere some servers refuse
+    it."""
     fields: JsonObject = {}
     content: list[JsonObject] = []  # in order; plain text stays plain where nothing else is among it
     calls: list[JsonObject] = []

@@ -1,7 +1,5 @@
-"""Where servers of this dialect put reasoning, while it streams and in the complete message.
-
-The same text may be in several fields of one message (C41): the body keeps all of them, one is the text.
-"""
+"""Where servers of this dialect put reasoning. The same text may be in several fields of one message (C41): the body
+keeps all of them, one is the text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Which call a piece of a streamed tool call belongs to, and the calls as they grow.
-
-Owns the keying (B23 to B26), because servers disagree on it more than on anything else in the dialect. Knows
-nothing of tools: whether arguments are valid is decided where they are used.
-"""
+"""Which call a piece of a streamed tool call belongs to (B23 to B26), and the calls as they grow. Whether arguments are
+valid is decided where they are used."""
 
 from __future__ import annotations
 

@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, Part, Reasoning, Text, ToolResult
+from tailrace.wire import client_request as wire_request
 from tailrace.wire import openai_request
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, Name, UnmappedFields, converted
-from tailrace.wire.conversation import Conversation, unknown_role
+from tailrace.wire.client_request import ClientRequest, Conversation, InvalidRequest, UnmappedFields, converted
 from tailrace.wire.peer_json import text_of
 from tailrace.wire.reasoning_seal import is_sealed, unsealed
 from tailrace.wire.responses.client_tools import as_functions, call_as_function, choice_as_function
+from tailrace.wire.responses.compaction import compacted_text
 from tailrace.wire.responses.completion import completion_from_body
-from tailrace.wire.responses.item_ids import run_key_of, with_items_of_providers
+from tailrace.wire.responses.item_ids import is_own_approval, run_key_of, with_items_of_providers
 from tailrace.wire.translation.web_search import NAME, from_tool, is_allowed, is_web_search
 
 # Fields that ask nothing of a model: the server keeps them with the request or obeys them.
@@ -34,7 +35,7 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: Name
+    model: wire_request.Name
     input: str | list[JsonObject]
     stream: bool | None = None
     instructions: str | None = None
@@ -114,8 +115,8 @@ def items_of(given: str | list[JsonObject]) -> list[JsonObject]:
 
 
 def _returned(part: Part) -> Part:
-    """A part of an answer that the client returns. Reasoning of another dialect went out as an item of ours, which no
-    provider knows: what it was is under its seal (K131), else its text is what remains."""
+    """A part of an answer that the client returns: reasoning of another dialect is under our seal (K131), or its
+    text."""
     if not isinstance(part, Reasoning) or part.native is None:
         return part
     if is_sealed(sealed := part.native.get("encrypted_content")):
@@ -133,10 +134,12 @@ class _Conversation(Conversation):
     def add(self, item: JsonObject, where: str) -> None:
         """Adds the item that stands at `where`. Raises `InvalidRequest`."""
         kind, role = item.get("type"), item.get("role")
+        if is_own_approval(item):
+            return
         if kind in (None, "message") and role == "assistant":
             content = item.get("content")
             parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
-            self._answer_items.append({"type": "message", "content": parts})
+            self._answer_items.append({"type": "message", "content": parts, "phase": item.get("phase")})
         elif kind in (None, "message"):
             self.end_answer()
             self._add_message(item, role, where)
@@ -146,6 +149,9 @@ class _Conversation(Conversation):
         elif kind == "item_reference":  # its provider knows it, now and when a later response goes on from this one
             self.opaque_at = self.opaque_at or where
             self._answer_items.append(item)
+        elif (summary := compacted_text(item)) is not None:
+            self.end_answer()
+            self.messages.append(Message("user", (Text(summary),)))
         elif isinstance(kind, str):
             self._answer_items.append(call_as_function(item))
         else:
@@ -166,7 +172,7 @@ class _Conversation(Conversation):
             case "system" | "developer":
                 self.messages.append(Message("system", parts))
             case _:
-                raise unknown_role(role, where)
+                raise wire_request.unknown_role(role, where)
 
     def _add_output(self, item: JsonObject, where: str) -> None:
         call_id, output = item.get("call_id"), item.get("output")

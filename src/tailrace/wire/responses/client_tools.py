@@ -1,8 +1,5 @@
-"""Tools that only this API has, as functions for every other provider, and back.
-
-A tool in a namespace becomes the function `<namespace>__<name>`; a custom tool, whose input is any text, becomes a
-function with the one argument `input`. What a model calls is named back as the client offered it.
-"""
+"""Tools that only this API has, as functions for every other provider, and back: a tool in a namespace is the function
+`<namespace>__<name>`, a custom tool a function with the one argument `input`."""
 
 from __future__ import annotations
 
@@ -86,8 +83,7 @@ class OfferedTools:
 
 
 def calls_as_offered(items: Iterable[JsonObject], tools: object) -> Iterator[JsonObject]:
-    """The items of a conversation, with the calls of functions as calls of the tools that stand for them, and their
-    results."""
+    """The items of a conversation, with the calls of functions as calls of the tools that stand for them."""
     offered, custom = OfferedTools(tools), set[str]()
     for item in items:
         kind, call_id = item.get("type"), text_of(item.get("call_id"))

@@ -75,8 +75,8 @@ def reasoning_text(item: JsonObject) -> str:
 
 
 def finish_reason_of(body: JsonObject, status: str) -> str:
-    """What the end of a stream gives as its reason: the status, but a filter by its name. The other dialects take
-    `incomplete` for a limit."""
+    """The reason that a stream ends with: the status, or the name of a filter, since clients take `incomplete` for a
+    limit."""
     reason = object_of(body.get("incomplete_details")).get("reason") if status == "incomplete" else None
     return "content_filter" if reason == "content_filter" else status
 
@@ -92,7 +92,9 @@ def _stop_of(body: JsonObject, status: str, parts: tuple[Part, ...]) -> Stop:
 def _parts_of(item: JsonObject) -> list[Part]:
     kind = text_of(item.get("type"))
     if kind == "message":
-        return [part for content in objects_of(item.get("content")) for part in _content_of(content)]
+        said = [part for content in objects_of(item.get("content")) for part in _content_of(content)]
+        phase = text_of(item.get("phase"))
+        return [Native("responses", {"phase": phase}), *said] if phase and said else said
     if kind == "reasoning":
         return [Reasoning(reasoning_text(item), "responses", item)]
     if kind in CALL_FIELDS:

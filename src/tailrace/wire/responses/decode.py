@@ -1,18 +1,15 @@
-"""A streamed answer in the Responses dialect: bytes in, neutral deltas out, the `response` object at the end.
-
-Owns the way from bytes to events, and its fast path; `stream_events` knows what an event does to the answer. The type
-of an event is the `type` in its JSON, else its SSE `event:` line: servers leave out one or the other.
-"""
+"""A streamed answer in the Responses dialect: from bytes to events, and the fast path; `stream_events` knows what an
+event does to the answer. Servers leave out the `type` in an event's JSON or its SSE `event:` line."""
 
 from __future__ import annotations
 
 import msgspec
 
+from tailrace.config.quirks import NONE, WireQuirks
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, EventDelta, JsonObject
 from tailrace.wire.failure import protocol_error, stream_cut
-from tailrace.wire.peer_json import decode_object
-from tailrace.wire.quirks import NONE, WireQuirks
+from tailrace.wire.peer_json import GLUED, decode_object
 from tailrace.wire.responses.output_items import NO_INDEX
 from tailrace.wire.responses.stream_events import TERMINAL, GrowingAnswer, Piece
 from tailrace.wire.sse import SseDecoder
@@ -21,8 +18,8 @@ _decode_piece = msgspec.json.Decoder(Piece).decode
 
 
 class ResponsesDecoder:
-    """Satisfies `ports.StreamDecoder`. A stream that broke can be read on where the provider keeps the response: after
-    `reopen` come the bytes of another connection. Events up to `last_number` are ignored there."""
+    """Satisfies `ports.StreamDecoder`. After `reopen` come the bytes of another connection to an answer that was
+    kept."""
 
     def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
         self._sse = SseDecoder()
@@ -30,6 +27,7 @@ class ResponsesDecoder:
         self._answer = GrowingAnswer(cumulative_text=quirks.cumulative_text, keep_events=self._keeps_events)
         self._head = b""  # the bytes before the data in the last block: nearly always the same in the next
         self._ignored_to = NO_INDEX  # the last number that an earlier connection has brought
+        self.skipped = ""  # why one event of the stream was left out (N157)
         self._last_number = NO_INDEX  # of the events off the fast path
 
     @property
@@ -83,7 +81,8 @@ class ResponsesDecoder:
         if not self._answer.ended and not cut and self._is_terminal(block := self._sse.unfinished_block()):
             self._apply_block(block, out)
         if not self._answer.ended:
-            out.append(self._answer.fail(stream_cut("the stream ended without response.completed")))
+            unended = stream_cut("the stream ended without response.completed")
+            out.append(self._answer.fail(protocol_error(self.skipped) if self.skipped else unended))
         return out
 
     def rebuilt_body(self) -> JsonObject:
@@ -117,8 +116,7 @@ class ResponsesDecoder:
         self._answer.reopen()
 
     def take_whole(self, response: JsonObject) -> list[AnyDelta]:
-        """The response as the provider gives it whole: what was not streamed of it follows. Of one that has not ended
-        only the state is taken."""
+        """The response as the provider gives it whole; of one that has not ended only the state is taken."""
         out: list[AnyDelta] = []
         kind = next((kind for kind, status in TERMINAL.items() if status == response.get("status")), "")
         if not kind:
@@ -134,8 +132,7 @@ class ResponsesDecoder:
             return False
 
     def _apply_block(self, block: bytes, out: list[AnyDelta]) -> bool:
-        """Decodes and applies one block of any shape. True where it ended the answer. `[DONE]`, empty data and comments
-        sent as data are ignored (A10)."""
+        """Decodes and applies one block of any shape. True where it ended the answer."""
         answer = self._answer
         sent = self._sse.parse(block)
         if sent is None or not (data := sent.data.strip()) or data == b"[DONE]" or data.startswith(b":"):
@@ -143,7 +140,9 @@ class ResponsesDecoder:
         try:
             event = decode_object(data)
         except PeerError as exc:
-            out.append(answer.fail(protocol_error(str(exc), data)))
+            if self.skipped or exc.code == GLUED or not answer.id:  # as every dialect's decoder
+                out.append(answer.fail(protocol_error(str(exc), data)))
+            self.skipped = str(exc)
             return answer.ended
         kind, number = _kind_of(sent.event, event), event.get("sequence_number")
         if (
@@ -162,8 +161,7 @@ def _kind_of(name: str, event: JsonObject) -> str:
 
 
 def _head_of(block: bytes) -> bytes:
-    """The bytes before the data of a block in the usual shape: a `data: ` line alone, or under an `event: ` line. Empty
-    for other shapes, which leave the fast path."""
+    """The bytes before the data of a block in the usual shape; empty for other shapes, which leave the fast path."""
     if block.startswith(b"data: "):
         return block[:6]
     if block.startswith(b"event: ") and block.startswith(b"\ndata: ", at := block.find(b"\n")):

@@ -6,20 +6,28 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tailrace.messages import AnyDelta, Completion, ErrorDelta, EventDelta, JsonObject, ModelRequest, WebSearch
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    ErrorDelta,
+    EventDelta,
+    JsonObject,
+    ModelRequest,
+    NativeDelta,
+    WebSearch,
+)
 from tailrace.wire.dialect import OptionalField, TextSlot, insert_before, text_parts
 from tailrace.wire.failure import failure, failure_in
 from tailrace.wire.peer_json import encode_object, objects_of
-from tailrace.wire.responses.body_events import events_of_body
 from tailrace.wire.responses.client_request import parse_client_request
 from tailrace.wire.responses.completion import STOPS, completion_from_body, finish_reason_of
 from tailrace.wire.responses.decode import ResponsesDecoder
-from tailrace.wire.responses.encode import StreamEncoder, encode_body
+from tailrace.wire.responses.encode import StreamEncoder, encode_body, events_of_body
+from tailrace.wire.responses.item_ids import APPROVAL_REQUEST
 from tailrace.wire.responses.provider_request import encode_request
 from tailrace.wire.served_dialect import ServedDialect
+from tailrace.wire.translation.stop_strings import MAX_STOP_CHARS
 from tailrace.wire.translation.web_search import setting_words
-
-MAX_STOP_CHARS = 65_536  # of all stop strings of one request: we look for them ourselves
 
 
 class ResponsesDialect(ServedDialect):
@@ -73,6 +81,10 @@ class ResponsesDialect(ServedDialect):
         if (error := failure_in(body)) is not None or (status := body.get("status")) not in ("failed", "cancelled"):
             return error
         return failure(f"the provider ended the response as {status}", code=f"response_{status}")
+
+    def question_delta(self, approval_id: str, tool_name: str, arguments: JsonObject, _line: str) -> AnyDelta:
+        item = {"id": approval_id, "type": APPROVAL_REQUEST, "server_label": "tailrace", "name": tool_name}
+        return NativeDelta(self.name, {"item": {**item, "arguments": encode_object(arguments).decode()}})
 
     def events_of_body(self, body: JsonObject) -> Iterator[EventDelta]:
         return map(self._event, events_of_body(body))

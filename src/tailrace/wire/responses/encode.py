@@ -1,12 +1,10 @@
-"""Answers as the Responses API sends them, for clients of our server: deltas to events, completions to a body.
-
-Owns the grammar of what we send: every item and part is opened, grown, closed and repeated in full at the end (H95),
-under one sequence of numbers. Knows nothing of HTTP. A non-streaming body is the last state of an encoded stream, so
-the two cannot differ.
-"""
+"""Answers as the Responses API sends them, for clients of our server. Every item and part is opened, grown, closed and
+repeated in full at the end (H95). A non-streaming body is the last state of an encoded stream, so the two cannot
+differ."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import assert_never
 
 import msgspec
@@ -21,10 +19,10 @@ from tailrace.wire.responses import response_fields
 from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.relayed_items import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
-from tailrace.wire.responses.text_slots import FORMS, OpenText, TextForm
+from tailrace.wire.responses.text_slots import CALL_SLOTS, FORMS, PART_SLOTS, SLOTS, OpenText, TextForm
 from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader, framed
 from tailrace.wire.sse import encode_event
-from tailrace.wire.translation.citations import of_cited
+from tailrace.wire.translation.citations import of_annotations, of_cited
 from tailrace.wire.translation.message_deltas import message_deltas
 
 _encode = msgspec.json.Encoder().encode
@@ -130,6 +128,12 @@ class StreamEncoder(AnswerEncoder):
         """The end of a cancelled answer: the output so far is kept. The schema has no event for such a response."""
         return self._finish("incomplete", {"status": "cancelled"})
 
+    def steered(self) -> bytes:
+        """The end of an answer between two items: input that came meanwhile is for a successor."""
+        out = [self.start()]
+        self._close_open("completed", out)
+        return b"".join(out) + self._finish("incomplete", {"incomplete_details": {"reason": "steered"}})
+
     # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
 
     def new_attempt(self, provider: str = "", source: WireDialect | None = None) -> None:
@@ -207,9 +211,10 @@ class StreamEncoder(AnswerEncoder):
 
     def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> OpenText:
         form = FORMS[kind]
+        slot = form.slot
         self._close_text(out)
         item = self._open_item(form, out)
-        keys = {"item_id": item["id"], "output_index": len(self._items) - 1, form.index: len(item[form.parts])}
+        keys = {"item_id": item["id"], "output_index": len(self._items) - 1, slot.index: len(item[slot.parts])}
         self._send(f"{form.part_event}.added", {**keys, "part": form.part}, out)
         self._kind = kind
         self._text = OpenText(form.text_event, item, keys)
@@ -217,10 +222,11 @@ class StreamEncoder(AnswerEncoder):
 
     def _open_item(self, form: TextForm, out: list[bytes]) -> JsonObject:
         """The open item where it is of this form; else a new one, after what is open."""
-        if self._item is None or self._item["type"] != form.item:
+        slot = form.slot
+        if self._item is None or self._item["type"] != slot.item:
             self._close_open("completed", out)
-            item: JsonObject = {"id": self._item_id(form.prefix), "type": form.item, form.parts: []}
-            if form.item == "message":
+            item: JsonObject = {"id": self._item_id(form.prefix), "type": slot.item, slot.parts: []}
+            if slot.item == "message":
                 item |= {"role": "assistant", "status": "in_progress"}
             self._item = self._add(item, out)
         return self._item
@@ -229,14 +235,15 @@ class StreamEncoder(AnswerEncoder):
         if self._text is None or self._kind is None:
             return
         form, text, keys = FORMS[self._kind], self._text.text, self._text.keys
-        part = {**form.part, form.field: text}
-        said: JsonObject = {form.field: text}
+        slot = form.slot
+        part = {**form.part, slot.field: text}
+        said: JsonObject = {slot.field: text}
         if form.text_event == "response.output_text":
             part |= {"annotations": self._text.annotations, "logprobs": self._text.logprobs}
             said["logprobs"] = self._text.logprobs
         self._send(f"{form.text_event}.done", {**keys, **said}, out)
         self._send(f"{form.part_event}.done", {**keys, "part": part}, out)
-        self._text.item[form.parts].append(part)
+        self._text.item[slot.parts].append(part)
         self._kind = self._text = None
 
     def _close_item(self, status: str, out: list[bytes]) -> None:
@@ -250,11 +257,13 @@ class StreamEncoder(AnswerEncoder):
         self._item = None
 
     def _foreign(self, native: NativeDelta, out: list[bytes]) -> None:
-        """What another dialect has beside texts and calls: where reasoning was, the web pages that a text rests on, and
-        what signs reasoning."""
+        """What another dialect has beside texts and calls: where reasoning was, what signs it, cited web pages."""
         match native.item:
             case {"cited": _}:
                 for citation in of_cited(native.item, self._text.length if self._text is not None else 0):
+                    self._native({"annotation": citation.annotation()}, out)
+            case {"delta": {"annotations": _} as delta}:
+                for citation in of_annotations(delta):
                     self._native({"annotation": citation.annotation()}, out)
             case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}}:
                 self._seal_thoughts(native, out)
@@ -384,8 +393,8 @@ class StreamEncoder(AnswerEncoder):
         self._response |= {"status": status, "output": self._items, "usage": usage}
 
     def _fail(self, error: messages.ErrorDelta, out: list[bytes]) -> None:
-        """Sends an `error` event and `response.failed`: some clients look for the one, some for the other. Open items
-        stay open on the wire: a client may run a call as soon as its done event arrives."""
+        """Sends an `error` event and `response.failed`: clients look for one or the other. Open items stay open on the
+        wire: a client may run a call as soon as its done event arrives."""
         out.append(self.start())
         sequence = self._sequence
         if self._relays:
@@ -413,3 +422,48 @@ def encode_body(completion: messages.Completion, header: AnswerHeader) -> JsonOb
     encoder.encode([*message_deltas(completion.message), messages.UsageDelta(completion.usage)])
     encoder.close(completion.stop, at=header.ended)
     return encoder.response
+
+
+def events_of_body(body: JsonObject) -> Iterator[JsonObject]:
+    """A non-streaming body of this dialect as the events of a stream, with every field."""
+    body = {**body, "output": with_call_ids(objects_of(body.get("output")))}
+    opening = {**body, "status": "in_progress", "output": [], "usage": None}
+    for kind in ("created", "in_progress"):
+        yield {"type": f"response.{kind}", "response": opening}
+    for index, item in enumerate(body["output"]):
+        yield from _item_events(index, item)
+    yield {"type": f"response.{body.get('status') or 'completed'}", "response": body}
+
+
+def _item_events(index: int, item: JsonObject) -> Iterator[JsonObject]:
+    place = {"item_id": item.get("id"), "output_index": index}
+    opening = {**item, **{name: [] for name in ("content", "summary") if isinstance(item.get(name), list)}}
+    if slot := CALL_SLOTS.get(str(item.get("type"))):
+        opening[slot.field] = ""
+    if "status" in item:
+        opening["status"] = "in_progress"
+    yield {"type": "response.output_item.added", "output_index": index, "item": opening}
+    for name in ("summary", "content"):
+        for number, part in enumerate(objects_of(item.get(name))):
+            yield from _part_events(name, {**place, f"{name}_index": number}, part)
+    if slot is not None:
+        family = next(family for family, known in SLOTS.items() if known is slot)
+        yield {"type": f"{family}.delta", **place, "delta": item.get(slot.field)}
+        yield {"type": f"{family}.done", **place, slot.field: item.get(slot.field)}
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def _part_events(name: str, place: JsonObject, part: JsonObject) -> Iterator[JsonObject]:
+    family = "response.reasoning_summary_part" if name == "summary" else "response.content_part"
+    slot = PART_SLOTS.get(str(part.get("type")))
+    text = part.get(slot.field) if slot is not None else None
+    if slot is None or not isinstance(text, str):
+        yield {"type": f"{family}.added", **place, "part": part}
+        yield {"type": f"{family}.done", **place, "part": part}
+        return
+    texts = next(name for name, known in SLOTS.items() if known is slot)
+    logprobs = {"logprobs": part.get("logprobs") or []} if slot.part == "output_text" else {}
+    yield {"type": f"{family}.added", **place, "part": {**part, slot.field: ""}}
+    yield {"type": f"{texts}.delta", **place, "delta": text, **logprobs}
+    yield {"type": f"{texts}.done", **place, slot.field: text, **logprobs}
+    yield {"type": f"{family}.done", **place, "part": part}

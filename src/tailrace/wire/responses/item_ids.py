@@ -1,8 +1,5 @@
-"""The ids of items that we made, and their removal from requests to providers.
-
-An item of our making names the run whose answer it is part of. No provider knows it, so the id never reaches one: a
-message and a call are sent without it, reasoning is not sent at all (K127).
-"""
+"""The ids of items that we made name the run whose answer they are part of. No provider knows such an id: a message and
+a call are sent without it, reasoning is not sent at all (K127)."""
 
 from __future__ import annotations
 
@@ -10,16 +7,24 @@ import re
 
 from tailrace.messages import JsonObject
 from tailrace.wire.reasoning_seal import is_sealed
+from tailrace.wire.responses.compaction import as_message, compacted_text
 
+APPROVAL_REQUEST = "mcp_approval_request"
+_APPROVALS = {APPROVAL_REQUEST: "id", "mcp_approval_response": "approval_request_id"}
 _OURS = re.compile(r"(?:rs|msg|fc|in)_([0-9a-f]{24})_[0-9]+")  # as the encoder and the list of input items make them
 
 
 def run_key_of(item: JsonObject) -> str | None:
-    """What the ids of our runs and responses have after their prefix, from an item of ours or a reference to one; None
-    for any other item."""
+    """What the ids of our runs have after their prefix, from an item of ours or a reference; None for any other."""
     item_id = item.get("id")
     made = _OURS.fullmatch(item_id) if isinstance(item_id, str) else None
     return made[1] if made else None
+
+
+def is_own_approval(item: JsonObject) -> bool:
+    """Whether it is a question of our agent's, or an answer to one: nothing for a model to read."""
+    named = item.get(_APPROVALS.get(str(item.get("type")), ""))
+    return isinstance(named, str) and named.startswith("apr_")
 
 
 def is_reference(item: object) -> bool:
@@ -27,8 +32,7 @@ def is_reference(item: object) -> bool:
 
 
 def has_lost_its_seal(item: object) -> bool:
-    """Reasoning of our making that a client returns without its encrypted content, as for models that it thinks have
-    none."""
+    """Reasoning of our making that a client returns without its encrypted content."""
     return (
         isinstance(item, dict)
         and item.get("type") == "reasoning"
@@ -42,7 +46,11 @@ def with_items_of_providers(body: JsonObject) -> JsonObject:
     items = body.get("input")
     if not isinstance(items, list) or not any(map(_is_ours, items)):
         return body
-    kept = [item for item in items if item.get("type") != "reasoning" or not _is_ours(item)]
+    kept = [
+        as_message(item)
+        for item in items
+        if not _is_ours(item) or not (item.get("type") == "reasoning" or is_own_approval(item))
+    ]
     without_ids = [
         item if run_key_of(item) is None else {name: value for name, value in item.items() if name != "id"}
         for item in kept
@@ -51,4 +59,5 @@ def with_items_of_providers(body: JsonObject) -> JsonObject:
 
 
 def _is_ours(item: JsonObject) -> bool:
-    return run_key_of(item) is not None or is_sealed(item.get("encrypted_content"))
+    ours = run_key_of(item) is not None or is_sealed(item.get("encrypted_content")) or is_own_approval(item)
+    return ours or compacted_text(item) is not None

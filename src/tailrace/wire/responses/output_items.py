@@ -1,8 +1,5 @@
-"""The `output` of a response while it grows: items found by id or place, and each rebuilt from its pieces.
-
-Owns accumulation alone: knows where a text belongs, not what it means to a reader. Text is kept in pieces and joined
-when the item is asked for; nothing is snapshotted on the way.
-"""
+"""The `output` of a response while it grows: items found by id or place. Text is kept in pieces and joined when the
+item is asked for; nothing is snapshotted on the way."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.messages import JsonObject
-from tailrace.wire.peer_json import object_of, objects_of, text_of
+from tailrace.wire.peer_json import objects_of, text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS, Slot
 
 _LISTS = ("content", "summary")
@@ -71,40 +68,25 @@ class OutputItem:
         if self.done:
             return self.head
         item = dict(self.head)
-        lists: dict[tuple[str, ...], dict[int, Any]] = {}
+        lists: dict[str, dict[int, JsonObject]] = {}
         for (name, index), part in self._parts.items():
-            lists.setdefault((name,), {})[index] = dict(part)
+            lists.setdefault(name, {})[index] = dict(part)
         for (slot, index), pieces in self._texts.items():
-            text = "".join(pieces)
-            if not slot.index:
-                _holder(item, slot.path)[slot.path[-1]] = text
-                continue
-            elements = lists.setdefault(slot.path, {})
-            elements[index] = {**(elements.get(index) or _new_part(slot)), slot.field: text} if slot.part else text
+            holder = lists.setdefault(slot.parts, {}).setdefault(index, _new_part(slot)) if slot.parts else item
+            holder[slot.field] = "".join(pieces)
+        content = lists.get("content", {})
         for index, logprobs in self._logprobs.items():
-            content = lists.get(("content",), {})
             if logprobs and index in content and not content[index].get("logprobs"):
                 content[index]["logprobs"] = logprobs
-        for path, elements in lists.items():
-            _holder(item, path)[path[-1]] = [elements[index] for index in sorted(elements)]
+        for name, parts in lists.items():
+            item[name] = [parts[index] for index in sorted(parts)]
         if item.get("status") == "in_progress" and status in ("completed", "incomplete"):
             item["status"] = status
         return item
 
 
 def _new_part(slot: Slot) -> JsonObject:
-    part: JsonObject = {"type": slot.part}
-    if slot.part == "output_text":
-        part["annotations"] = []
-    return part
-
-
-def _holder(item: JsonObject, path: tuple[str, ...]) -> JsonObject:
-    """The object that holds the last key of `path`: a copy, to be written to, or made where it is missing."""
-    for key in path[:-1]:
-        item[key] = dict(object_of(item.get(key)))
-        item = item[key]
-    return item
+    return {"type": slot.part, **({"annotations": []} if slot.part == "output_text" else {})}
 
 
 class Output:
@@ -145,7 +127,7 @@ class Output:
         item = self._by_id.get(item_id) if item_id else None
         if item is None:
             item = self._by_index.get(index)
-            if item is not None and item.type != slot.item and item.type in _BLANK:
+            if item is not None and item.type != slot.item:
                 item = None  # another kind of item has this index: the server counts differently
         if item is None and not item_id and index == NO_INDEX:
             item = next((i for i in reversed(self.items) if i.type == slot.item and not i.done), None)
@@ -176,8 +158,4 @@ _BLANK: dict[str, JsonObject] = {
     "reasoning": {"summary": []},
     "function_call": {"status": "in_progress"},
     "custom_tool_call": {"status": "in_progress"},
-    "mcp_call": {},
-    "code_interpreter_call": {"status": "in_progress"},
-    "apply_patch_call": {"status": "in_progress"},
-    "shell_call": {"status": "in_progress"},
 }

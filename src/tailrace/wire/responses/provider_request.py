@@ -1,18 +1,15 @@
-"""`ModelRequest` to the body of a Responses API request.
-
-Owns the request body alone. The API has no `stop` and no `seed`: they are left out, and the provider's HTTP
-client cuts answers at stop strings. Reasoning and native items of other dialects are dropped.
-"""
+"""`ModelRequest` to the body of a Responses API request. The API has no `stop` and no `seed`: they are left out, and
+`providers.http.stop_cut` cuts answers at stop strings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from tailrace import messages
 from tailrace.messages import File, Image, JsonObject, ModelRequest, NamedTool, Part, Reasoning, Text, ToolResult
 from tailrace.wire.openai_request import file_fields, named_schema, sendable
+from tailrace.wire.peer_json import merged
 from tailrace.wire.responses.client_tools import calls_as_offered
 from tailrace.wire.translation.web_search import NAME, is_chosen, responses_tool
 
@@ -55,22 +52,13 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
     body |= {name: value for name, value in settings.items() if value is not None}
     if not request.verbatim:
         body |= _unstored(request.model)
-    return _merged(body, sendable(request.extra, stream=stream))
+    return merged(body, sendable(request.extra, stream=stream))
 
 
 def _unstored(model: str) -> JsonObject:
-    """Tailrace keeps the conversation: the API stores every response for a month unless `store` is false. Reasoning
-    then comes sealed, and goes back with the history."""
+    """The API stores every response for a month unless `store` is false. Reasoning then comes sealed."""
     kept = {} if _NO_REASONING.match(model) else {"include": ["reasoning.encrypted_content"]}
     return {"store": False, **kept}
-
-
-def _merged(base: JsonObject, over: Mapping[str, Any]) -> JsonObject:
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
-    return merged
 
 
 def _tools(request: ModelRequest) -> JsonObject:
@@ -120,21 +108,25 @@ def _items_of(message: messages.Message) -> Iterator[JsonObject]:
     """What the message says, and the parts that are items of their own, in their place."""
     role = "user" if message.role == "tool" else message.role
     content: list[JsonObject] = []
+    phase: JsonObject = {}  # of the message that is being built
     for part in message.parts:
         if said := _content(part, role):
             content.append(said)
         elif item := _item(part, role):
             if content:
-                yield _message(role, content)
-                content = []
-            yield item
+                yield _message(role, content, phase)
+                content, phase = [], {}
+            if item.keys() == {"phase"}:
+                phase = item
+            else:
+                yield item
     if content:
-        yield _message(role, content)
+        yield _message(role, content, phase)
 
 
-def _message(role: str, content: list[JsonObject]) -> JsonObject:
+def _message(role: str, content: list[JsonObject], phase: JsonObject | None = None) -> JsonObject:
     if role == "assistant":
-        return {"type": "message", "role": role, "content": content}
+        return {"type": "message", "role": role, "content": content, **(phase or {})}
     if all(part["type"] == "input_text" for part in content):  # the form every compatible server takes
         return {"role": role, "content": "".join(part["text"] for part in content)}
     return {"role": role, "content": content}

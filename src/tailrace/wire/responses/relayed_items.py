@@ -1,7 +1,4 @@
-"""The items that a client has received in relayed events, so that an answer can go on where its provider broke off.
-
-Owns the items of one relayed answer. The events are sent as they came; the encoder decides what follows them.
-"""
+"""The items that a client has received in relayed events, so that an answer can go on where its provider broke off."""
 
 from __future__ import annotations
 

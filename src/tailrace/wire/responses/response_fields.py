@@ -47,6 +47,11 @@ def echoed_fields(body: JsonObject) -> JsonObject:
     """The fields of a request that its response repeats, each with its default: a response has them all."""
     fields = {name: body[name] if body.get(name) is not None else default for name, default in _ECHOED.items()}
     fields["tools"] = [_whole_tool(tool) for tool in fields["tools"]]
+    match fields["text"]:
+        case {"format": {"type": "json_schema"} as form} as text:
+            fields["text"] = {**text, "format": {"description": None, **form}}
+        case _:
+            pass
     return fields
 
 

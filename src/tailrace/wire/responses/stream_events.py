@@ -1,8 +1,5 @@
-"""What each event of the stream does to the answer: the deltas that it yields and the response object that it grows.
-
-Owns the dialect's grammar; knows nothing of bytes. `done` events win over the sum of the deltas (B40): a text that the
-deltas left out is emitted then, and the body has the text of the `done` event.
-"""
+"""What each event of the stream does to the answer. `done` events win over the sum of the deltas (B40): a text that the
+deltas left out is emitted then, and the body has the text of the `done` event."""
 
 from __future__ import annotations
 
@@ -102,12 +99,12 @@ class GrowingAnswer:
     def switch_to(self, piece: Piece, out: list[AnyDelta]) -> bool:
         """Makes `growing` the text of this piece. False where the event must leave the fast path."""
         slot = DELTA_SLOTS.get(piece.type)
-        if slot is None or slot.index == "command_index" or self._cumulative:
+        if slot is None or self._cumulative:
             return False
         item = self._item_at(slot, piece.item_id, piece.output_index, out)
         if item.done:
             return False
-        index = piece.summary_index if slot.index == "summary_index" else piece.content_index
+        index = piece.summary_index if slot.parts == "summary" else piece.content_index
         self._separate(item, slot, index, out)
         growing = self.growing
         growing.type, growing.item_id, growing.output_index = piece.type, piece.item_id, piece.output_index
@@ -219,7 +216,7 @@ class GrowingAnswer:
         pieces.append(text)
 
     def _settle_text(self, slot: Slot, event: JsonObject, out: list[AnyDelta]) -> None:
-        whole = event.get(slot.done_key)
+        whole = event.get(slot.field)
         if isinstance(whole, str):
             item, index = self._place(slot, event, out)
             self._settle(item, slot, index, whole, out)
@@ -270,8 +267,8 @@ class GrowingAnswer:
             out.append(error_in(response, status))
 
     def _catch_up(self, output: list[JsonObject], out: list[AnyDelta]) -> None:
-        """Emits the items that only the terminal event has. An item of a type that was streamed counts as streamed:
-        some servers give each item another id here."""
+        """Emits the items that only the terminal event has. Some servers give a streamed item another id here: type
+        counts."""
         streamed = {item.type for item in self._output.items}
         for index, whole in enumerate(output):
             item = self._output.find(text_of(whole.get("id")), index)
@@ -285,11 +282,11 @@ class GrowingAnswer:
 
     def _place(self, slot: Slot, event: JsonObject, out: list[AnyDelta]) -> tuple[OutputItem, int]:
         item = self._item_at(slot, text_of(event.get("item_id")), _index(event, "output_index"), out)
-        return item, max(0, _index(event, slot.index)) if slot.index else 0
+        return item, max(0, _index(event, slot.index))
 
     def _finish_item(self, item: OutputItem, whole: JsonObject, out: list[AnyDelta]) -> None:
-        """Completes the item. Its texts are matched to the streamed ones by kind and order: the index in the stream may
-        differ from the place in the list (servers of gpt-oss count the reasoning too)."""
+        """Completes the item. Texts are matched by kind and order: some servers of gpt-oss count the reasoning's
+        too."""
         if item.done:
             item.finish(whole)
             return
@@ -331,8 +328,7 @@ class GrowingAnswer:
         item.last_emitted = (slot, index)
 
     def _announce(self, item: OutputItem, out: list[AnyDelta]) -> None:
-        """Emits a call's id and name once its name and its place are known, with the arguments that came before
-        (B30)."""
+        """Emits a call's id and name once they are known, with the arguments that came before (B30)."""
         name = text_of(item.head.get("name"))
         if item.announced or not name or item.call is None:
             return
@@ -352,8 +348,8 @@ def _texts_of(item: JsonObject) -> dict[Slot, list[str]]:
     """The visible texts of a finished item, by kind and in order."""
     texts: dict[Slot, list[str]] = {}
     call = CALL_SLOTS.get(text_of(item.get("type")))
-    if call is not None and item.get(call.done_key) not in (None, ""):
-        texts[call] = [argument_text(item[call.done_key])]
+    if call is not None and item.get(call.field) not in (None, ""):
+        texts[call] = [argument_text(item[call.field])]
     for name in ("summary", "content"):
         for part in objects_of(item.get(name)):
             slot = PART_SLOTS.get(text_of(part.get("type")))

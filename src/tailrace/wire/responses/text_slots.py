@@ -1,7 +1,8 @@
 """The kinds of text in a response: where a provider's event belongs, and the events in which ours are sent.
 
 Owns the names of the dialect's growing fields. The stream's events come in families: `<name>.delta` has the next piece,
-`<name>.done` the complete text. The texts of a family that is not listed are complete in `output_item.done`.
+`<name>.done` the complete text. A family that is not listed, as of a tool that the provider runs, is complete in
+`output_item.done`.
 """
 
 from __future__ import annotations
@@ -12,50 +13,37 @@ import msgspec
 
 from tailrace.messages import AnyDelta, JsonObject, ReasoningDelta, RefusalDelta, TextDelta
 
-TextKind = Literal["text", "reasoning", "refusal", "call", "nothing"]
+TextKind = Literal["text", "reasoning", "refusal", "call"]
 CALL_FIELDS = {"function_call": "arguments", "custom_tool_call": "input"}  # item type → the field with its input
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """One growing text: `item[path]`, or `item[path][index]` where it is one of several (`index` is set), or
-    `item[path][index][field]` where those are objects (`part` is set)."""
+    """One growing text: `item[field]`, or `item[parts][index][field]` where it is one of several parts."""
 
     item: str  # the type of the text's item: created where `output_item.added` never came
     kind: TextKind  # what it means to a reader
-    path: tuple[str, ...]
-    index: str = ""  # the event's key for the place in the list
-    part: str = ""  # the type of the list's objects
-    field: str = ""  # their key for the text
-    done_key: str = ""  # the key of the complete text in `<name>.done`
+    field: str  # the key of the text, also of the complete one in `<name>.done`
+    parts: str = ""  # the item's list
+    part: str = ""  # the type of its objects
+
+    @property
+    def index(self) -> str:
+        """The events' key for the place in the list."""
+        return f"{self.parts}_index"
 
 
-def _part(item: str, kind: TextKind, path: str, part: str, field: str) -> Slot:
-    index = "summary_index" if path == "summary" else "content_index"
-    return Slot(item, kind, (path,), index, part, field, done_key=field)
-
-
-def _field(item: str, kind: TextKind, *path: str) -> Slot:
-    return Slot(item, kind, path, done_key=path[-1])
-
-
-_REASONING = _part("reasoning", "reasoning", "content", "reasoning_text", "text")
-_SUMMARY = _part("reasoning", "reasoning", "summary", "summary_text", "text")
+_REASONING = Slot("reasoning", "reasoning", "text", "content", "reasoning_text")
+_SUMMARY = Slot("reasoning", "reasoning", "text", "summary", "summary_text")
 
 SLOTS: dict[str, Slot] = {
-    "response.output_text": _part("message", "text", "content", "output_text", "text"),
-    "response.refusal": _part("message", "refusal", "content", "refusal", "refusal"),
+    "response.output_text": Slot("message", "text", "text", "content", "output_text"),
+    "response.refusal": Slot("message", "refusal", "refusal", "content", "refusal"),
     "response.reasoning_text": _REASONING,
     "response.reasoning": _REASONING,  # what early and compatible servers call it
     "response.reasoning_summary_text": _SUMMARY,
     "response.reasoning_summary": _SUMMARY,
-    "response.function_call_arguments": _field("function_call", "call", "arguments"),
-    "response.custom_tool_call_input": _field("custom_tool_call", "call", "input"),
-    "response.mcp_call_arguments": _field("mcp_call", "nothing", "arguments"),
-    "response.code_interpreter_call_code": _field("code_interpreter_call", "nothing", "code"),
-    "response.apply_patch_call_operation_diff": _field("apply_patch_call", "nothing", "operation", "diff"),
-    "response.shell_call_command": Slot(
-        "shell_call", "nothing", ("action", "commands"), "command_index", done_key="command"
-    ),
+    "response.function_call_arguments": Slot("function_call", "call", "arguments"),
+    "response.custom_tool_call_input": Slot("custom_tool_call", "call", "input"),
 }
 DELTA_SLOTS: dict[str, Slot] = {f"{name}.delta": slot for name, slot in SLOTS.items()}
 DONE_SLOTS: dict[str, Slot] = {f"{name}.done": slot for name, slot in SLOTS.items()}
@@ -72,33 +60,25 @@ ANNOTATION_ADDED = frozenset({"response.output_text.annotation.added", "response
 
 
 class TextForm(msgspec.Struct, frozen=True):
-    """The item, part and events of one kind of text."""
+    """How texts of one kind are sent."""
 
-    item: str
-    prefix: str  # of the item's id
-    parts: str  # the item's list
-    part: JsonObject  # one of its objects, bare
-    field: str
-    part_event: str
     text_event: str
-    index: str  # the events' key for the place in the list
+    part_event: str
+    prefix: str  # of the item's id
+    part: JsonObject  # bare
+
+    @property
+    def slot(self) -> Slot:
+        return SLOTS[self.text_event]
 
 
 _TEXT_PART = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+_SUMMARY_PART = {"type": "summary_text", "text": ""}
 FORMS: dict[type[AnyDelta], TextForm] = {
-    TextDelta: TextForm(
-        *("message", "msg", "content", _TEXT_PART, "text"),
-        *("response.content_part", "response.output_text", "content_index"),
-    ),
-    RefusalDelta: TextForm(
-        *("message", "msg", "content", {"type": "refusal", "refusal": ""}, "refusal"),
-        *("response.content_part", "response.refusal", "content_index"),
-    ),
+    TextDelta: TextForm("response.output_text", "response.content_part", "msg", _TEXT_PART),
+    RefusalDelta: TextForm("response.refusal", "response.content_part", "msg", {"type": "refusal", "refusal": ""}),
     # Readers of this API show summaries; few show raw reasoning text.
-    ReasoningDelta: TextForm(
-        *("reasoning", "rs", "summary", {"type": "summary_text", "text": ""}, "text"),
-        *("response.reasoning_summary_part", "response.reasoning_summary_text", "summary_index"),
-    ),
+    ReasoningDelta: TextForm("response.reasoning_summary_text", "response.reasoning_summary_part", "rs", _SUMMARY_PART),
 }
 
 

@@ -1,8 +1,5 @@
-"""The web pages that a text rests on, in the words of each dialect.
-
-OpenAI's two APIs annotate a range of the text; Anthropic's gives the pages of a whole block of it. In a message a cited
-text is followed by a native part, which stands for the same text with its citations.
-"""
+"""The web pages that a text rests on: OpenAI's two APIs annotate a range of the text, Anthropic's a whole block of it.
+In a message a cited text is followed by a native part, which stands for the same text with its citations."""
 
 from __future__ import annotations
 
@@ -47,7 +44,9 @@ def is_foreign_page(citation: object) -> bool:
 
 
 def of_annotation(annotation: object) -> Citation | None:
+    """Of either API of OpenAI's."""
     given = object_of(annotation)
+    given = given | object_of(given.get(_URL_CITATION))
     if given.get("type") != _URL_CITATION or not text_of(given.get("url")):
         return None
     start, end = count_of(given.get("start_index")), count_of(given.get("end_index"))
@@ -55,7 +54,7 @@ def of_annotation(annotation: object) -> Citation | None:
 
 
 def of_annotations(part: JsonObject) -> list[Citation]:
-    """The citations of a text part of the Responses API."""
+    """The citations of a text part of the Responses API, or of a message or delta of Chat Completions."""
     return [each for each in map(of_annotation, objects_of(part.get("annotations"))) if each is not None]
 
 

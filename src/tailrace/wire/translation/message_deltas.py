@@ -56,8 +56,8 @@ def _signatures(part: Reasoning, choice: int) -> Iterator[NativeDelta]:
 def _natives(part: Native, choice: int, *, texts: bool) -> Iterator[NativeDelta]:
     match part.item:
         case {"type": "output_text"} as item:
-            for annotation in (each.annotation() for each in of_annotations(item) if texts):
-                yield NativeDelta(part.dialect, {"annotation": annotation}, choice)
+            if texts and (annotations := [each.chat_annotation() for each in of_annotations(item)]):
+                yield NativeDelta("chat", {"delta": {"annotations": annotations}}, choice)
         case {"type": "text"} as block:
             if texts and (cited := cited_block(block)) is not None:
                 yield cited

@@ -1,26 +1,24 @@
 """The fast path for the bulk of a stream: events that differ from the one before in a single string.
 
-A server writes hundreds of events around one growing text, equal but for the text. From an event that was parsed in
-full the template learns the bytes before and after the text. A block with the same bytes around one JSON string is the
-same event with another text, and only that string is decoded. This is exact: the string goes through the same JSON
-decoder, and a place is accepted only if a probe put there parses into the same event with the probe as its text.
-
-Servers pad their events against traffic analysis, so the bytes after the text have a form of their own: nothing that
-varies, a random string in a field, or blanks before the last brace. Each form reads many events at once in a few
-operations over all of them, because a read brings one token when they are paced and hundreds when they are not.
-"""
+From an event that was parsed in full the template learns the bytes before and after the text. This is exact: the string
+goes through the same JSON decoder, and a place is accepted only if a probe put there parses into the same event with
+the probe as its text. Servers pad their events against traffic analysis, in a field or with blanks before the last
+brace."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from tailrace.messages import AnyDelta, EventForm, JsonObject
-from tailrace.wire.sse import BLANK_LINE
+from tailrace.errors import PeerError
+from tailrace.messages import AnyDelta, Dialect, ErrorDelta, EventForm, EventRunDelta, JsonObject
+from tailrace.wire.failure import protocol_error, stream_cut
+from tailrace.wire.peer_json import GLUED
+from tailrace.wire.sse import BLANK_LINE, SseDecoder
 
 _string_decoder = msgspec.json.Decoder(str)
 _decode_string, _decode_strings = _string_decoder.decode, _string_decoder.decode_lines
@@ -34,6 +32,8 @@ _RAW_PROBE = b'"tailrace-probe"'
 _RAW_PADDING = b"abc123"
 Path: TypeAlias = tuple[str | int, ...]
 PADDING_FIELDS = ("obfuscation", "p")  # random text against traffic analysis: OpenAI's and Mistral's name for it
+_MAX_SAMPLES: Final = 4  # unused templates in a row after which learning is given up
+_LOOKS: Final = 3  # how often all that remains of a read is looked at together: its cost stays linear, whatever it has
 
 
 class Template:
@@ -58,8 +58,7 @@ class Template:
         return len(self.pieces) > self.used_from
 
     def text_in(self, event: bytes) -> str | None:
-        """The text, or None where this is anything but the template around one JSON string. The event has its blank
-        line."""
+        """The text, or None where this event, with its blank line, is not the template around one JSON string."""
         form = self.form
         if not event.startswith(form.prefix) or not event.endswith(form.suffix):
             return None
@@ -87,8 +86,7 @@ class Template:
         return bodies, texts, at
 
     def _together(self, run: bytes) -> tuple[list[bytes], list[str]] | None:
-        """Lines are split, and cut by their lengths alone; that they are events of this form is seen by putting them
-        together again."""
+        """Lines are cut by their lengths alone; putting them together again shows that they are of this form."""
         form, start, stop = self.form, self._line_start, self.stop + len(BLANK_LINE)
         bodies = [line[start:stop] for line in run[:-2].split(b"\n")[self._lines :: self._lines + 2]]
         if b"%b%b%b" % (form.prefix, form.turn.join(bodies), form.suffix) != run:
@@ -106,8 +104,7 @@ class Template:
 
 
 def _decode_lines(strings: Sequence[bytes]) -> list[str]:
-    """The JSON strings with these bytes between their quotes. A JSON string has no bare line end and no bare quote: if
-    there are as many texts as lines, each line is one text."""
+    """The JSON strings with these bytes between their quotes: none has a bare line end or quote."""
     return _decode_strings(b'"%b"' % b'"\n"'.join(strings))
 
 
@@ -142,8 +139,7 @@ class PaddedTemplate(Template):
 
 
 class SpacedTemplate(Template):
-    """Any number of blanks stands before the last brace. `inner` is what stands between the text and the blanks, the
-    text's last quote included."""
+    """Blanks stand before the last brace. `inner` stands between the text and them, with the text's last quote."""
 
     __slots__ = ("_inner",)
 
@@ -232,3 +228,127 @@ def _parses_to(data: bytes, expected: JsonObject) -> bool:
         return bool(_decode_any(data) == expected)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
+
+
+# ── the decoder around them ──────────────────────────────────────────────────────────────────────────────────
+
+
+class TemplateSample(msgspec.Struct, frozen=True):
+    """What a template can be learnt from: the block of an event, which is decoded again, and which text grows."""
+
+    block: bytes
+    alike: int  # the next event begins with so many bytes of the block, or the template is of no use
+    path: Path
+    pieces: list[str]
+    make_delta: Callable[[str], AnyDelta]
+
+
+class TemplateDecoder:
+    """Base of a `ports.StreamDecoder`. The dialect decodes blocks, and sets `_template` or `_sample`."""
+
+    __slots__ = ("_ended", "_keeps_events", "_sample", "_samples_left", "_sse", "_template", "complete", "skipped")
+
+    _dialect: Dialect
+    _run_name: str  # of the events that have templates
+
+    def __init__(self, *, keep_events: bool, learns: bool) -> None:
+        self._keeps_events = keep_events
+        self._sse = SseDecoder()
+        self._ended = False  # the terminal event or an error came: nothing after it is read
+        self.complete = False  # the dialect's terminal event came and no error did
+        self.skipped = ""  # why one event of the stream was left out
+        self._template: Template | None = None  # valid for the block right after the one it was learnt from, and on
+        self._samples_left = _MAX_SAMPLES if learns else 0
+        self._sample: TemplateSample | None = None  # of the block before: an answer of a word needs no template
+
+    def feed(self, data: bytes) -> list[AnyDelta]:
+        template, sse = self._template, self._sse
+        if template is not None and sse.is_between and (text := template.text_in(data)) and not self._ended:
+            template.pieces.append(text)  # the steady state of a paced stream: one event and nothing else
+            if not self._keeps_events:
+                return [template.delta(text)]
+            run = EventRunDelta(
+                self._dialect, self._run_name, template.form, [data[template.start : template.stop]], [text]
+            )
+            return [run, template.delta(text)]
+        deltas: list[AnyDelta] = []
+        if self._ended:
+            return deltas
+        self._decode(sse.take(data), deltas)
+        if sse.error is not None and not self._ended:
+            self._fail(protocol_error(str(sse.error), sse.error.excerpt), deltas)
+        return deltas
+
+    def _decode(self, whole: bytes, deltas: list[AnyDelta]) -> None:
+        """Decodes these blocks, each with its blank line, up to the end of the answer."""
+        at, end, looks = 0, len(whole), _LOOKS
+        while at < end:
+            template = self._template
+            if template is None and self._sample is not None:
+                template = self._template_for(self._sample, whole, at)
+            if template is not None:
+                bodies, texts, stop = template.bodies_in(whole, at, at_once=looks > 0)
+                looks -= 1
+                if texts:
+                    self._grow_by(template, bodies, texts, deltas)
+                    at = stop
+                    continue
+            stop = whole.find(BLANK_LINE, at)
+            if stop < 0 or self._decode_block(whole[at:stop], deltas):
+                return  # a line end too many, or the end of the answer
+            at = stop + 2
+
+    def _decode_block(self, block: bytes, deltas: list[AnyDelta]) -> bool:
+        """Decodes any block in full. True where it ended the answer."""
+        raise NotImplementedError
+
+    def _grow_by(self, template: Template, bodies: list[bytes], texts: list[str], deltas: list[AnyDelta]) -> None:
+        """Consecutive events have this form."""
+        if self._keeps_events:
+            text = "".join(texts)
+            run = EventRunDelta(self._dialect, self._run_name, template.form, bodies, texts)
+            if text or template.emits_empty:
+                template.pieces.append(text)
+                deltas += (run, template.delta(text))
+            else:
+                deltas += run.events()
+        else:
+            said = texts if template.emits_empty else [text for text in texts if text]
+            template.pieces += said
+            deltas += map(template.delta, said)
+
+    def _fail(self, error: ErrorDelta, deltas: list[AnyDelta]) -> None:
+        self._ended = True
+        deltas.append(error)
+
+    def _skip(self, exc: PeerError, deltas: list[AnyDelta]) -> None:
+        """Leaves out the one event of a stream that cannot be read (N157). A second one fails the answer, and so do
+        several in one (A14), and one before which nothing of it came."""
+        if self.skipped or exc.code == GLUED or not self._has_begun():
+            self._fail(protocol_error(str(exc), exc.excerpt), deltas)
+        self.skipped = str(exc)
+
+    def _fail_unended(self, message: str, deltas: list[AnyDelta]) -> None:
+        """The stream has ended without its terminal event."""
+        self._fail(protocol_error(self.skipped) if self.skipped else stream_cut(message), deltas)
+
+    def _has_begun(self) -> bool:
+        raise NotImplementedError
+
+    def _from_sample(self, sample: TemplateSample) -> Template | None:
+        """The template, where there is one. For a dialect that sets `_sample`."""
+        raise NotImplementedError
+
+    def _template_for(self, sample: TemplateSample, whole: bytes, at: int) -> Template | None:
+        """The template is made when the next event begins alike."""
+        self._sample = None
+        if whole.startswith(sample.block[: sample.alike], at):
+            self._samples_left -= 1
+            self._template = self._from_sample(sample)
+        return self._template
+
+    def _forget_template(self) -> None:
+        """Another event may change what the template holds constant. After a used one, learning restarts."""
+        if self._template is not None and self._template.was_used:
+            self._samples_left = _MAX_SAMPLES
+        self._template = None
