@@ -9,14 +9,14 @@ import pytest
 
 from providers.faulty_calls import ASK, DIALECTS, Told, faulty
 from tailrace.config.sections import CallPolicy
-from tailrace.errors import Permanent, ProviderError, Retryable, StreamCut
+from tailrace.errors import PeerError, Permanent, ProviderError, Retryable, StreamCut
 from tailrace.messages import AnyDelta, Dialect, ToolCallDelta
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import Verdict
 from tailrace.providers.http.quirks import CONTINUE
 from tailrace.providers.retry.continuation import MARK
-from tailrace.testing.provider import Reply, reply, scenario
+from tailrace.testing.provider import Reply, call, reply, scenario
 from tailrace.testing.scripted import Cut, ScriptedProvider
 from tailrace.testing.scripted.reply import pieces_of
 
@@ -266,3 +266,17 @@ async def test_a_request_that_goes_on_from_a_text_is_answered_whole_and_shown_th
         bench.server.extend("status-400")
         with pytest.raises(Permanent):  # nothing was added to the text, so there is nothing to keep
             await bench.call(bench.route(dialect), request=request)
+
+
+async def test_O178_an_answer_that_is_too_long_is_not_bought_again() -> None:
+    """The arguments of a call are too long, or the text of a step, which starts over after any other failure."""
+    written = reply(call("write_file", {"text": "a" * 5000}))
+    async with faulty(written, "long", "long") as bench:
+        request = msgspec.structs.replace(ASK, max_answer_chars=1000)
+        result = await bench.call(bench.route(), request=request)
+        assert result.incomplete is not None
+        assert result.incomplete.open_calls == ("write_file",)
+        assert len(bench.server.requests) == 1
+        with pytest.raises(PeerError, match="the answer exceeds 1000 characters"):
+            await bench.call(bench.route(), request=request, told=Told("restart"))
+        assert len(bench.server.requests) == 2

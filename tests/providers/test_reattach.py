@@ -13,10 +13,11 @@ from aiohttp import web
 
 from providers.faulty_calls import ASK, Bench, Told, faulty
 from tailrace.config.sections import CallPolicy
-from tailrace.errors import Permanent, ProviderError, Retryable
+from tailrace.errors import ANSWER_TOO_LONG, PeerError, Permanent, ProviderError, Retryable
 from tailrace.messages import AnyDelta, JsonObject, ModelRequest, Usage
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
+from tailrace.providers.http.reattaching import MAX_POLLS
 from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.reattach import ReattachPolicy
 from tailrace.providers.retry.continuation import MARK
@@ -177,6 +178,11 @@ async def test_every_piece_of_progress_renews_the_readings() -> None:
         result = await bench.call(kept_route(bench, max_attempts=1), told=(told := Kept()))
         assert result.completion.text == told.text == OK
         assert posts(bench.server) == 1
+
+
+def test_O178_an_answer_that_is_too_long_is_not_read_on() -> None:
+    too_long = PeerError("the answer exceeds 8 characters", code=ANSWER_TOO_LONG)
+    assert ReattachPolicy(CallPolicy()).wait_s(too_long, queued=True) is None
 
 
 def test_the_number_of_readings_is_bounded_and_only_a_queue_is_waited_for() -> None:
@@ -351,6 +357,14 @@ async def test_a_provider_that_gives_no_stream_of_a_kept_answer_is_polled() -> N
         result = await asked(url, told := Kept())
         assert result.completion.text == told.text == "Done."
         assert len(seen) == 4
+
+
+async def test_an_answer_that_is_never_ready_is_given_up_after_so_many_polls() -> None:
+    """It was asked for until the total deadline, which by default there is none of."""
+    async with scripted_api(response("in_progress"), [response("in_progress")] * 200) as (url, seen):
+        with pytest.raises(Retryable, match="has not finished the answer"):
+            await asked(url, Kept())
+        assert len([each for each in seen if each.startswith("GET")]) == MAX_POLLS - 1  # the POST brought one
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled"])

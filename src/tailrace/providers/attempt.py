@@ -1,9 +1,5 @@
-"""One try of a call at one provider.
-
-Owns streaming and its deadlines, the non-streaming path where streaming is refused or fails, and what is known of a try
-that failed: what it showed, which tool calls were open, what it cost. Knows nothing of other attempts but the text it
-goes on from, and what `NonStreamingRoutes` remembers of the route.
-"""
+"""One try of a call at one provider: streaming and its deadlines, the non-streaming path where streaming fails, and
+what is known of a try that failed."""
 
 from __future__ import annotations
 
@@ -14,25 +10,17 @@ from typing import Final, NoReturn
 
 import msgspec
 
+from tailrace import messages
 from tailrace.config.sections import CallPolicy
-from tailrace.errors import Permanent, ProviderError
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    EventDelta,
-    FinishDelta,
-    ModelRequest,
-    Reasoning,
-    TextDelta,
-    ToolCallDelta,
-    UsageDelta,
-)
+from tailrace.errors import EMPTY_ANSWER, PeerError, Permanent, ProviderError
+from tailrace.messages import AnyDelta, Completion, EventDelta, FinishDelta, ModelRequest, TextDelta, ToolCallDelta
 from tailrace.ports import AnswerStream, Provider, ReattachingProvider
 from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
 from tailrace.providers.reattach import Reattachment
 from tailrace.providers.retry.overlap import Overlap
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.token_estimate import request_tokens
 
 
@@ -50,7 +38,7 @@ class StoppedByListener(Exception):
 
 
 # Deltas that show no viewer anything.
-_SILENT: Final = frozenset({UsageDelta, FinishDelta, EventDelta})
+_SILENT: Final = frozenset({messages.UsageDelta, FinishDelta, EventDelta})
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -61,29 +49,11 @@ class Route(msgspec.Struct, frozen=True):
     policy: CallPolicy = CallPolicy()
     local: bool = False  # on this machine or network: silence is given more time
     streams: bool = True  # False: every answer is asked for whole
+    raw: bool = False  # the client gets what the provider says, an empty answer too
 
 
 class Attempt:
     """Runs once. Afterwards, however it ended, it holds what was received."""
-
-    __slots__ = (
-        "_answer",
-        "_done",
-        "_has_deltas",
-        "_has_shown",
-        "_loop",
-        "_on_reattach",
-        "_purpose",
-        "_request",
-        "_route",
-        "_seam",
-        "_shown",
-        "_sink",
-        "_watch",
-        "reattachment",
-        "silent_s",
-        "streamed",
-    )
 
     def __init__(
         self,
@@ -94,21 +64,23 @@ class Attempt:
         sink: Callable[[list[AnyDelta]], StopCall | None],
         on_answer_id: Callable[[str], None],
         on_reattach: Callable[[ProviderError, float], None],
+        on_skipped: Callable[[str], None],
         answer_id: str = "",
     ) -> None:
         """`sink` and `on_answer_id` are a listener's `deltas` and `answer_resumable`. `on_reattach` is called with the
-        error that broke a connection and the seconds of silence before it. `answer_id`: an earlier process asked for
-        this answer, which is read from its beginning."""
+        error that broke a connection and the seconds of silence before it, `on_skipped` with why an event of the answer
+        was left out. `answer_id`: an earlier process asked for this answer, which is read from its beginning."""
         self._route = route
         self.reattachment: Reattachment | None = None  # where the provider may keep the answer
         if isinstance(provider := route.provider, ReattachingProvider):
             self.reattachment = Reattachment(provider, route.policy, on_answer_id, answer_id)
         self._purpose: Purpose = "turn"
-        messages = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
-        self._request = msgspec.structs.replace(request, model=route.model, messages=messages, prefill=shown.rstrip())
+        history = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
+        self._request = msgspec.structs.replace(request, model=route.model, messages=history, prefill=shown.rstrip())
         self._shown = shown
         self._seam = Overlap(shown) if shown else None
         self._on_reattach = on_reattach
+        self._on_skipped = on_skipped
         self._sink = sink
         self._loop = asyncio.get_running_loop()
         self._watch: DeadlineWatch  # of the connection that is read
@@ -122,8 +94,7 @@ class Attempt:
     async def run(
         self, memory: NonStreamingRoutes, *, purpose: Purpose, budget_s: float | None, is_last: bool = False
     ) -> Completion:
-        """`is_last`: the route has no other attempt. Raises `ProviderError`, or `StoppedByListener` where the sink
-        returned a `StopCall`."""
+        """`is_last`: the route has no other attempt. Raises `ProviderError`, or `StoppedByListener`."""
         route = self._route
         self._purpose = purpose
         deadlines = deadlines_of(route.policy, purpose=purpose, context_tokens=0, local=route.local)
@@ -138,7 +109,7 @@ class Attempt:
                 return await self._run_whole_instead(deadlines.total_s, memory, known=known)
         started_at = self._loop.time()
         try:
-            completion = await self._run_streamed(deadlines)
+            completion = self._checked(await self._run_streamed(deadlines))
         except ProviderError as exc:
             left_s = deadlines.total_s - (self._loop.time() - started_at) if deadlines.total_s is not None else None
             return await self._after_failed_stream(exc, left_s, memory)
@@ -149,9 +120,11 @@ class Attempt:
     async def _after_failed_stream(
         self, error: ProviderError, left_s: float | None, memory: NonStreamingRoutes
     ) -> Completion:
-        """The whole answer to a stream that was rejected, at once. Any other failure is raised: the next attempt may
-        ask for a whole answer."""
+        """The whole answer to a stream that was rejected, at once. Any other failure is raised."""
         place = self._route.provider.name, self._route.model
+        if error.code == EMPTY_ANSWER:  # it may be lost in the stream alone
+            memory.suspect(*place)
+            raise error
         if self._has_shown:
             memory.forget(*place)
             raise error
@@ -310,6 +283,19 @@ class Attempt:
         with DeadlineWatch(AttemptDeadlines(total_s=total_s), provider=provider.name):
             completion = await provider.complete(self._request)
         self._come_whole(completion)
+        return self._checked(completion)
+
+    def _checked(self, completion: Completion) -> Completion:
+        """An answer that says it calls a tool and does not, or says nothing at all, has failed (N158): so has one whose
+        calls may not be all that were made, because an event was left out (N157). Raises `PeerError`."""
+        skipped = self._answer.skipped if self._answer is not None else ""
+        if skipped and (completion.tool_calls or completion.has_unnamed_call):
+            raise PeerError(f"an event of an answer with tool calls could not be read: {skipped}")
+        if not self._route.raw and _is_empty(completion, may_be_blank=bool(self._shown or self._request.stop)):
+            what = "announces tool calls and has none" if _announces_calls(completion) else "is empty"
+            raise PeerError(f"the answer {what}", code=EMPTY_ANSWER)
+        if skipped:
+            self._on_skipped(skipped)
         return completion
 
     def _come_whole(self, completion: Completion) -> None:
@@ -343,7 +329,22 @@ class Attempt:
     def is_thinking(self) -> bool:
         """The last thing the model did was to open a thought: keep-alives are all one hears of it (C47)."""
         received = self.received()
-        return received is not None and isinstance((received.message.parts or (None,))[-1], Reasoning)
+        return received is not None and isinstance((received.message.parts or (None,))[-1], messages.Reasoning)
+
+
+def _is_empty(completion: Completion, *, may_be_blank: bool) -> bool:
+    """`may_be_blank`: a continuation may have nothing to add, and a stop string may come first."""
+    if completion.tool_calls or completion.has_unnamed_call:
+        return False
+    if _announces_calls(completion):
+        return True
+    says = any(not isinstance(part, messages.Reasoning | messages.Text) for part in completion.message.parts)
+    has_ended = completion.stop in ("end", "unknown")
+    return has_ended and not (may_be_blank or says or completion.refusal or completion.text.strip())
+
+
+def _announces_calls(completion: Completion) -> bool:
+    return DIALECTS[completion.dialect].stop_of(completion.finish_reason) == "tools"
 
 
 def _stop(stop: StopCall) -> NoReturn:

@@ -1,26 +1,24 @@
-"""One model call, whatever it takes: attempts, fail-over and what becomes of an answer that broke off.
-
-Owns the first half of the recovery ladder. Ends in exactly one result or one typed error, and reports to a listener
-what happens on the way. Knows no dialect and no transport; deadlines belong to an attempt.
-"""
+"""One model call, whatever it takes: attempts, fail-over and what becomes of an answer that broke off. Ends in exactly
+one result or one typed error. Knows no dialect and no transport; deadlines belong to an attempt."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from tailrace.errors import Permanent, ProviderError, Retryable, TimedOut
+from tailrace.errors import ANSWER_TOO_LONG, Permanent, ProviderError, Retryable, TimedOut
 from tailrace.events import UsageRecorded
 from tailrace.messages import Completion, ModelRequest, Usage
 from tailrace.ports import ReattachingProvider
 from tailrace.providers import recovery_log
 from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener
-from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware
+from tailrace.providers.call_listener import AttemptOutcome, CallGate, CallListener, CallMiddleware
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.open_attempt import ResumableAnswer
@@ -36,7 +34,8 @@ CANCEL_TIMEOUT_S = 2.0  # for telling a provider that a resumable answer is no l
 
 
 class Incomplete(msgspec.Struct, frozen=True):
-    """Why the answer is not whole. `open_calls` names the tools whose calls had begun: none was run."""
+    """Why the answer is not whole. `open_calls` names the tools whose calls had begun, "" where the name had not
+    arrived: none was run."""
 
     error: ProviderError
     open_calls: tuple[str, ...] = ()
@@ -65,8 +64,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """Makes calls. One per process: it remembers which routes do not stream, and keeps which models take no images.
-    `middleware` wraps the listener of each call, the first one innermost."""
+    """Makes calls. One per process. `middleware` wraps the listener of each call, the first one innermost."""
 
     def __init__(
         self,
@@ -74,10 +72,12 @@ class Caller:
         rng: random.Random | None = None,
         non_streaming: NonStreamingRoutes | None = None,
         middleware: Sequence[CallMiddleware] = (),
+        gate: CallGate | None = None,
     ) -> None:
-        self._rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
-        self._non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
+        self.rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self.non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
+        self._gate = gate
         self.text_only = TextOnlyModels()
         # Shutdown hook: may block the failing call until the process cancels it, so that the next process retries it.
         # Awaited when all attempts have failed, and when a resumable answer is about to be given up; not where the
@@ -93,15 +93,19 @@ class Caller:
         purpose: Purpose = "turn",
         budget_s: float | None = None,
     ) -> Coroutine[Any, Any, CallResult]:
-        """The answer of the first route that gives one; each route's model replaces the request's. A request with a
-        `prefill` goes on from it from the first attempt: text of this very answer that was shown before a crash.
+        """The answer of the first route that gives one; each route's model replaces the request's. A `prefill` is text
+        of this very answer that was shown before a crash.
 
-        When an attempt fails, the listener's verdict decides whether the call goes on from the text that was shown,
-        starts over, keeps the text or stops. Without a listener the call goes on. Once attempts or `budget_s` are
-        exhausted, text that stands and calls that were open come back as `incomplete`. Otherwise the error is raised:
-        `Retryable` if any provider's was, with `tried`. A `StopCall` verdict raises its own error.
-        """
-        return self._call(request, routes, listener).run(purpose, budget_s)
+        When an attempt fails, the listener's verdict decides what follows. Once attempts or `budget_s` are exhausted,
+        text that stands and calls that were open come back as `incomplete`. Otherwise the error is raised: `Retryable`
+        if any provider's was, with `tried`."""
+        call = self._call(request, routes, listener)
+        inside = self.entrance(request, routes)
+        return call.run(purpose, budget_s) if inside is None else _run_inside(inside, call, purpose, budget_s)
+
+    def entrance(self, request: ModelRequest, routes: Sequence[Route]) -> AbstractAsyncContextManager[None] | None:
+        """The gate for a call that `complete` does not make, where there is one: see `CallGate`."""
+        return self._gate(request, routes) if self._gate is not None else None
 
     async def reattach(
         self,
@@ -125,22 +129,21 @@ class Caller:
         return await call.reattach(answer, purpose, budget_s)
 
     async def abandon(self, answer: ResumableAnswer, routes: Sequence[Route], listener: CallListener) -> None:
-        """Gives up an answer that an earlier process asked for: its estimated usage is counted, and the provider is
-        asked to stop making it."""
+        """Gives up an answer of an earlier process: its estimated usage is counted, and the provider is asked to
+        stop."""
         outcome = AttemptOutcome(1, answer.provider, answer.model, answer.usage, interrupted=True)
         listener.attempt_ended(outcome)
         self.count_lost(UsageRecorded(answer.usage, answer.provider, answer.model))
         await self.cancel_answer(answer, routes)
 
     async def cancel_answer(self, answer: ResumableAnswer, routes: Sequence[Route]) -> None:
-        """Tells the provider to stop making an answer, so that it costs no more. Bounded; comes to its end also where
-        the task is cancelled; never raises a `ProviderError`."""
+        """Tells the provider to stop making an answer. Bounded, also where the task is cancelled; never raises."""
         if (route := _route_of(answer, routes)) is not None:
             await _cancel_answer(route, answer.id)
 
     def count_lost(self, recorded: UsageRecorded) -> None:
-        """Tells the middleware what an attempt has used that ended with an earlier process. Call it once the usage is
-        durable in the run's log: no other process counts it again then."""
+        """Tells the middleware what an attempt of an earlier process has used, once that is durable in the run's
+        log."""
         outcome = AttemptOutcome(1, recorded.provider, recorded.model, recorded.usage, interrupted=True)
         self.watched(ModelRequest(recorded.model, ()), (), CallListener()).attempt_lost(outcome)
 
@@ -154,15 +157,8 @@ class Caller:
     ) -> _CallInProgress:
         if not routes:
             raise ValueError("a call needs at least one route")
-        return _CallInProgress(
-            self,
-            self._rng,
-            self._non_streaming,
-            request,
-            routes,
-            self.watched(request, routes, listener if listener is not None else CallListener()),
-            has_stand_in=has_stand_in,
-        )
+        watched = self.watched(request, routes, listener if listener is not None else CallListener())
+        return _CallInProgress(self, request, routes, watched, has_stand_in=has_stand_in)
 
     def watched(self, request: ModelRequest, routes: Sequence[Route], listener: CallListener) -> CallListener:
         """The listener of one call inside the middleware, which counts and traces what the listener gets."""
@@ -171,30 +167,19 @@ class Caller:
         return listener
 
 
+async def _run_inside(
+    inside: AbstractAsyncContextManager[None], call: _CallInProgress, purpose: Purpose, budget_s: float | None
+) -> CallResult:
+    async with inside:
+        return await call.run(purpose, budget_s)
+
+
 class _CallInProgress:
     """The state of one call between its attempts."""
-
-    __slots__ = (
-        "_caller",
-        "_has_stand_in",
-        "_listener",
-        "_newest",
-        "_non_streaming",
-        "_open_calls",
-        "_outcomes",
-        "_request",
-        "_route_order",
-        "_routes",
-        "_shown",
-        "_silent_s",
-        "_standing",
-    )
 
     def __init__(
         self,
         caller: Caller,
-        rng: random.Random,
-        non_streaming: NonStreamingRoutes,
         request: ModelRequest,
         routes: Sequence[Route],
         listener: CallListener,
@@ -204,11 +189,10 @@ class _CallInProgress:
         """`has_stand_in`: another call follows this one, with routes beyond its own."""
         self._caller = caller
         self._has_stand_in = has_stand_in
-        self._non_streaming = non_streaming
         self._request = request
         self._routes = routes
         self._listener = listener
-        self._route_order = RouteOrder([route.policy for route in routes], rng)
+        self._route_order = RouteOrder([route.policy for route in routes], caller.rng)
         self._outcomes: list[AttemptOutcome] = []
         self._standing: list[int] = []  # attempts whose text was shown and not withdrawn
         self._shown = request.prefill  # that text, and what was shown before the call began
@@ -256,6 +240,7 @@ class _CallInProgress:
             sink=self._listener.deltas,
             on_answer_id=self._listener.answer_resumable,
             on_reattach=partial(self._reattach, route.provider.name),
+            on_skipped=partial(self._listener.event_skipped, route.provider.name),
             answer_id=resumed.id if resumed is not None else "",
         )
         again = attempt.reattachment
@@ -299,12 +284,14 @@ class _CallInProgress:
             del stop  # this frame is in the error's traceback
 
     async def _completion_of(self, attempt: Attempt, purpose: Purpose, budget_s: float | None) -> Completion:
-        """Where the attempt cannot reattach to an answer that its provider may still make, and no stand-in answers, the
-        shutdown hook may block here: another try would ask for the answer a second time. Cancelled then, the answer
-        stays resumable for the next process."""
+        """Shutdown hook: may block before a try that would ask for a resumable answer a second time, until the process
+        cancels it. The next process then resumes that answer."""
         try:
             return await attempt.run(
-                self._non_streaming, purpose=purpose, budget_s=budget_s, is_last=self._route_order.is_last_at_route
+                self._caller.non_streaming,
+                purpose=purpose,
+                budget_s=budget_s,
+                is_last=self._route_order.is_last_at_route,
             )
         except ProviderError as exc:
             has_time = not (isinstance(exc, TimedOut) and exc.deadline == "total")
@@ -334,8 +321,7 @@ class _CallInProgress:
         resumes_later: bool = False,
         resumed: ResumableAnswer | None = None,
     ) -> None:
-        """`resumes_later`: a later attempt reads the whole answer and counts it. `resumed`: the answer is one of an
-        earlier process; where nothing more has come of it, what that process had read is counted."""
+        """`resumes_later`: a later attempt counts the answer. `resumed`: an earlier process has read some of it."""
         self._silent_s = attempt.silent_s
         usage, answer_id, answer_model, finish_reason = outcome.usage, "", "", ""
         if received is not None:
@@ -343,7 +329,7 @@ class _CallInProgress:
             answer_model, finish_reason = received.model, received.finish_reason
             broke_off = interrupted or error is not None
             # A count that comes with the beginning of an answer grows until its end.
-            counted = usage.output_tokens and finish_reason if broke_off else usage.input_tokens or usage.output_tokens
+            counted = usage.output_tokens and finish_reason if broke_off else _is_counted(received)
             if not counted and not resumes_later:
                 usage = with_estimate(usage, self._request, received.message)
         if resumed is not None and not resumes_later and usage == outcome.usage:
@@ -374,17 +360,19 @@ class _CallInProgress:
             finally:
                 del verdict, error  # this frame is in the error's traceback
         text = received.text[attempt.removed :] if received is not None else ""
-        if received is not None and received.message.parts:
+        if received is not None and (received.message.parts or received.has_unnamed_call):
             self._newest = received
-            if received.tool_calls and verdict != "restart":
-                self._open_calls = tuple(call.name for call in received.tool_calls)
+            if (received.tool_calls or received.has_unnamed_call) and verdict != "restart":
+                unnamed = ("",) if received.has_unnamed_call else ()
+                self._open_calls = (*(call.name for call in received.tool_calls), *unnamed)
+        too_long = error.code == ANSWER_TOO_LONG  # the next one would be too
         if not text.strip():
             self._discard(number)
-            return None
+            return self._give_up() if too_long else None
         self._standing.append(number)
         self._shown += text
         match verdict:
-            case "continue" if received is not None and not can_be_continued(received):
+            case "continue" if too_long or (received and not can_be_continued(received)):
                 return self._incomplete()
             case "continue":
                 return None
@@ -393,7 +381,7 @@ class _CallInProgress:
             case "restart":
                 self._discard(*self._standing)
                 self._standing, self._shown, self._newest, self._open_calls = [], self._request.prefill, None, ()
-                return None
+                return self._give_up() if too_long else None
 
     def _discard(self, *numbers: int) -> None:
         reason = str(self._outcomes[-1].error)
@@ -462,6 +450,13 @@ async def _request_cancellation(provider: ReattachingProvider, name: str, answer
             await provider.cancel_answer(answer_id)
     except (ProviderError, TimeoutError) as exc:
         recovery_log.log_not_cancelled(name, answer_id, exc)
+
+
+def _is_counted(answer: Completion) -> bool:
+    """Whether the provider has counted the tokens; zero is a count (N171)."""
+    raw = answer.body.get("usage")
+    usage = answer.usage
+    return bool(usage.input_tokens or usage.output_tokens or (isinstance(raw, dict) and raw))
 
 
 def _tried(outcomes: Sequence[AttemptOutcome]) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
-"""What a model call reports while it lasts, and how its listener ends it early.
-
-The port between a call and everything that follows it: logs, clients, metrics, traces. Knows no dialect.
-"""
+"""What a model call reports to everything that follows it (logs, clients, metrics, traces), and how a listener ends
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -36,11 +35,9 @@ class CallListener:
     """Follows one call; this base class does nothing. Every attempt that started either stands (the next one goes on
     from its text, or it was the last) or is discarded.
 
-    Methods are called in order, on the loop, and must return quickly. A listener ends the call early by its verdict
-    alone. What it raises is no verdict: a listener that writes a log may raise `JournalError` when it has lost the
-    run; the call then ends with that error, at once and with no further report. To interrupt a call from outside,
-    cancel its task.
-    """
+    Methods are called in order, on the loop, and must return quickly. What a listener raises is no verdict: one that
+    writes a log may raise `JournalError` when it has lost the run, and the call ends with that error, with no further
+    report."""
 
     __slots__ = ()
 
@@ -48,9 +45,11 @@ class CallListener:
         """`number` counts 1, 2, 3 … within the call."""
 
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
-        """Pieces of the current attempt's answer, as many as arrived together. An answer that was not streamed has
-        none, but for the rest of a text whose beginning was shown. `StopCall` closes the stream and ends the call;
-        the attempt counts as interrupted."""
+        """Pieces of the attempt's answer, as many as arrived together. An answer that was not streamed has none, but
+        for the rest of a text whose beginning was shown. `StopCall` closes the stream and ends the call."""
+
+    def event_skipped(self, provider: str, reason: str) -> None:
+        """One event of the answer could not be read and was left out."""
 
     def answer_resumable(self, answer_id: str) -> None:
         """The provider keeps the current attempt's answer under this id, whatever becomes of the connection."""
@@ -59,22 +58,19 @@ class CallListener:
         """A resumable answer is given up: the attempt has failed, and what follows any failed attempt follows."""
 
     def resumes_later(self) -> bool:
-        """Asked when the task is cancelled while the provider keeps the answer: whether this process or another one
-        reattaches to it later, and counts its usage then. Otherwise its usage is counted now and the provider is asked
-        to stop making it."""
+        """Asked when the task is cancelled while the provider keeps the answer: whether a process reattaches to it
+        later, and counts its usage then. Otherwise it is counted now and cancelled."""
         return False
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """Also for an attempt that failed or is interrupted: its usage, estimated where its provider is silent."""
 
     def attempt_lost(self, attempt: AttemptOutcome) -> None:
-        """An earlier process ended in the middle of this attempt: its usage, estimated and on record in the log. For
-        middleware that counts; a call's own listener does not get it."""
+        """An earlier process ended in the middle of this attempt. For middleware that counts."""
 
     def verdict(self, _error: ProviderError) -> Verdict:
-        """Asked after each attempt that failed, with its error. `StopCall` ends the call. Otherwise, if text was
-        shown: `continue` goes on from it, `restart` withdraws it and starts over, `keep` ends the call with it. If
-        none was, the next attempt follows."""
+        """Asked after each attempt that failed. If text was shown: `continue` goes on from it, `restart` withdraws it
+        and starts over, `keep` ends the call with it. If none was, the next attempt follows."""
         return "continue"
 
     def attempt_discarded(self, number: int, reason: str) -> None:
@@ -86,6 +82,11 @@ class CallListener:
 
 CallMiddleware: TypeAlias = Callable[[ModelRequest, Sequence[Route], CallListener], CallListener]
 """Wraps the listener of one call, usually in a `ForwardingListener`."""
+
+
+CallGate: TypeAlias = Callable[[ModelRequest, Sequence[Route]], AbstractAsyncContextManager[None] | None]
+"""The context manager around one call; None where nothing bounds it. Entering it raises `ProviderError` for a call that
+must not be made."""
 
 
 class ForwardingListener(CallListener):
@@ -101,6 +102,9 @@ class ForwardingListener(CallListener):
 
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         return self._inner.deltas(deltas)
+
+    def event_skipped(self, provider: str, reason: str) -> None:
+        self._inner.event_skipped(provider, reason)
 
     def answer_resumable(self, answer_id: str) -> None:
         self._inner.answer_resumable(answer_id)

@@ -1,9 +1,5 @@
-"""The deadlines of one attempt, kept apart, over a single timer.
-
-Owns four deadlines: to the first token, between bytes (idle), between pieces of an answer (progress), and in total.
-Knows no provider and no bytes: the reader notes when bytes arrive, and the watch interrupts the task that waits. The
-deadline for connecting belongs to the transport, which alone knows when it is connected.
-"""
+"""The deadlines of one attempt over a single timer: to the first token, between bytes (idle), between pieces of an
+answer (progress), and in total. The transport has the one for connecting."""
 
 from __future__ import annotations
 
@@ -50,8 +46,7 @@ def idle_timeout_s(
 
 
 def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, local: bool) -> AttemptDeadlines:
-    """The deadlines of one attempt under this policy. A large context and a local model take longer to the first token,
-    as they do between bytes, so the defaults of the other deadlines grow too; what the user set stays."""
+    """The deadlines of one attempt. A large context and a local model lengthen the defaults, not what the user set."""
     idle_s = idle_timeout_s(policy.idle_timeout_s, purpose=purpose, context_tokens=context_tokens, local=local)
     first_token_s, progress_s = policy.first_token_timeout_s, policy.progress_timeout_s
     local_s = max(LOCAL_IDLE_S, idle_s) if local and purpose == "turn" else 0.0
@@ -64,9 +59,8 @@ def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, l
 
 
 def idle_counts_from_opening(policy: CallPolicy, *, local: bool) -> bool:
-    """Whether an open stream can be idle before its first piece. What the user set decides: an idle deadline counts
-    from the opening, and a deadline for the first token is not cut short by a default idle deadline. A local
-    model may take minutes over a prompt."""
+    """Whether an open stream can be idle before its first piece: where the user set an idle deadline, and where neither
+    a deadline for the first token nor a local model asks for patience."""
     if policy.idle_timeout_s is not None:
         return True
     return not local and isinstance(policy.first_token_timeout_s, DefaultSeconds)
@@ -93,33 +87,9 @@ class DeadlineWatch:
 
     Before the first token `first_token` and `total` count (without a `first_token`: idle and progress, from the start).
     `idle` counts from the moment the stream is open, `progress` from the first piece of an answer: pings keep a stream
-    from being idle and nothing else (E60). Bytes cost one reading of the clock; the timer is set anew only when it
-    fires, or for a deadline that is nearer.
-
-    A process that was suspended reads what came meanwhile before it judges the provider by its own silence (L146).
-
-    Once the answer has `begun`, `note_bytes` does nothing but set `bytes_at` and `advanced_at` to the loop's time:
-    a reader of tokens may set them itself.
-    """
-
-    __slots__ = (
-        "_cancelling",
-        "_deadlines",
-        "_excused_bytes_at",
-        "_fires_at",
-        "_is_lengthened",
-        "_is_open",
-        "_leniency",
-        "_loop",
-        "_provider",
-        "_started_at",
-        "_task",
-        "_timer",
-        "advanced_at",
-        "begun",
-        "bytes_at",
-        "expired",
-    )
+    from being idle and nothing else (E60). A process that was suspended reads what came meanwhile before it judges the
+    provider by its own silence (L146). Once the answer has `begun`, a reader of tokens may set `bytes_at` and
+    `advanced_at` to the loop's time itself."""
 
     def __init__(self, deadlines: AttemptDeadlines, *, provider: str = "", leniency: Leniency | None = None) -> None:
         self._leniency = leniency
@@ -201,8 +171,8 @@ class DeadlineWatch:
         self._timer = self._loop.call_at(due[0], self._check)
 
     def _arm_after_a_step(self) -> None:
-        """The stream has opened or begun: that brings `idle` and `progress`, counted from now on. Most often neither is
-        nearer than what the timer was set for."""
+        """The stream has opened or begun, which brings `idle` and `progress`. Most often neither is nearer than what
+        the timer was set for: -20 calls of 890 a request."""
         deadlines, fires_at = self._deadlines, self._fires_at
         if (
             self._timer is None

@@ -1,13 +1,12 @@
-"""Which routes are asked for whole answers, and when a stream that failed is reason to ask for one.
-
-Owns the verdict on an error and the memory of routes that do not stream: those that refuse to, and those whose streams
-fail while whole answers come. What is remembered is tried again after a while. Pure but for the clock it is given.
-"""
+"""Which routes are asked for whole answers, and when a stream that failed is reason to ask for one. What is remembered
+is tried again after a while. Pure but for the clock it is given."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+
+import msgspec
 
 from tailrace.errors import PeerError, Permanent, ProviderError, StreamCut, TimedOut
 from tailrace.providers.retry.route_order import MOVES_ON
@@ -53,21 +52,18 @@ def may_be_the_stream(error: ProviderError) -> bool:
 
 
 def better_error(streamed: ProviderError, whole: ProviderError) -> ProviderError:
-    """The error to report for a request that was rejected as a stream and failed whole too. The second is about the
-    request alone, unless it may pass or says nothing but its status."""
+    """The error of a request that was rejected as a stream and failed whole too: the second, where it says
+    something."""
     is_bare = str(whole).removeprefix(f"{whole.provider}: ") == f"HTTP {whole.status}"
     return whole if isinstance(whole, Permanent) and not is_bare else streamed
 
 
-class _Remembered:
+class _Remembered(msgspec.Struct):
     """What is known of one route."""
 
-    __slots__ = ("known_s", "suspected_until", "until")
-
-    def __init__(self) -> None:
-        self.until = float("-inf")  # asked whole until then
-        self.known_s = 0.0  # for how long it was asked whole the last time; 0: never
-        self.suspected_until = float("-inf")  # its last stream failed before anything was shown
+    until: float = float("-inf")  # asked whole until then
+    known_s: float = 0.0  # for how long it was asked whole the last time; 0: never
+    suspected_until: float = float("-inf")  # its last stream failed before anything was shown
 
 
 class NonStreamingRoutes:
@@ -85,7 +81,7 @@ class NonStreamingRoutes:
 
     def is_suspect(self, provider: str, model: str, *, is_last: bool) -> bool:
         """Whether the next attempt should ask for a whole answer: the last stream failed, and this attempt is the last
-        one there, or the route was known not to stream and the failed stream was meant to find out."""
+        one there, or it was meant to find out."""
         known = self.routes.get((provider, model))
         if known is None or self._clock() >= known.suspected_until:
             return False

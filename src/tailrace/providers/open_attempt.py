@@ -1,8 +1,5 @@
-"""The attempts at model calls that were under way when a run's log ended: who was asked, and how much is on record.
-
-Pure. A process that takes the run over reattaches to an answer that its provider keeps, and counts an estimate of what
-any other attempt has used: no count of the provider comes for it any more.
-"""
+"""The attempts at model calls that were under way when a run's log ended. Pure. A process that takes the run over
+reattaches to an answer that its provider keeps, and counts an estimate of what any other attempt has used."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from tailrace.wire.token_estimate import estimated_usage
 
 
 class ResumableAnswer(msgspec.Struct, frozen=True):
-    """An answer that its provider keeps, and that was not whole when the log ended. A process that reattaches to it
-    reads it from its beginning, and skips what is on record."""
+    """An answer that its provider keeps, and that was not whole when the log ended. It is read again from its
+    beginning."""
 
     provider: str
     model: str
@@ -53,9 +50,10 @@ class OpenAttempt:
     @property
     def resumable(self) -> ResumableAnswer | None:
         """Its answer, where the provider keeps it."""
+        return self._answer() if self._answer_id else None
+
+    def _answer(self) -> ResumableAnswer:
         started = self._started
-        if not self._answer_id:
-            return None
         return ResumableAnswer(
             started.provider,
             started.model,
@@ -74,9 +72,7 @@ class OpenAttempt:
         if self._is_counted or not self._has_answer:
             return None
         started = self._started
-        chars = sum(map(len, self._pieces)) + self._reasoning_chars + sum(self._arguments.values())
-        usage = estimated_usage(started.input_tokens, chars)
-        return events.UsageRecorded(usage, started.provider, started.model, started.block_id)
+        return events.UsageRecorded(self._answer().usage, started.provider, started.model, started.block_id)
 
     def apply(self, event: _OfAttempt) -> None:
         """Takes note of what the log says of this attempt."""

@@ -1,18 +1,21 @@
-"""What a call costs by the list prices of genai-prices (the extra `prices`): an estimate in dollars.
-
-The prices are those that came with the package: nothing is fetched. Without the extra no cost is known.
-"""
+"""What a call costs by the list prices that come with genai-prices (the extra `prices`): an estimate in dollars."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tailrace.messages import Dialect, Usage
 from tailrace.wire.dialects import DIALECTS
+
+if TYPE_CHECKING:
+    from genai_prices.types import PriceCalculation
 
 PRICES = "genai_prices.data"  # what its first use imports
 MAX_UNPRICED: Final = 1024
@@ -32,21 +35,18 @@ def prices_are_loaded() -> bool:
 
 def context_window(model: str) -> int | None:
     """How many tokens the model takes; None where that is not known or the extra is not installed."""
-    try:
-        from genai_prices import Usage as PricedUsage
-        from genai_prices import calc_price
-    except ModuleNotFoundError:
-        return None
-    for name in dict.fromkeys((model, model.rpartition("/")[2])):
-        try:
-            return calc_price(PricedUsage(), name).model.context_window
-        except LookupError:
-            continue
-    return None
+    price = _price(model, Usage())
+    return None if price is None else price.model.context_window
 
 
 def cost_usd(model: str, usage: Usage, dialect: Dialect) -> float | None:
     """The estimate; None where the model has no price or the extra is not installed."""
+    sent = DIALECTS[dialect].usage_with_cached(usage).input_tokens
+    price = _price(model, msgspec.structs.replace(usage, input_tokens=max(sent, usage.cached_tokens)))
+    return None if price is None else round(float(price.total_price), 9)
+
+
+def _price(model: str, usage: Usage) -> PriceCalculation | None:
     try:
         from genai_prices import Usage as PricedUsage
         from genai_prices import calc_price
@@ -54,18 +54,15 @@ def cost_usd(model: str, usage: Usage, dialect: Dialect) -> float | None:
         return None
     if model in _UNPRICED:
         return None
-    sent = DIALECTS[dialect].usage_with_cached(usage).input_tokens
     priced = PricedUsage(
-        input_tokens=max(sent, usage.cached_tokens),
+        input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
     )
     for name in dict.fromkeys((model, model.rpartition("/")[2])):  # `openai/gpt-5`, as routers name it
-        try:
-            return round(float(calc_price(priced, name).total_price), 9)
-        except LookupError:
-            continue
+        with suppress(LookupError):
+            return calc_price(priced, name)
     if len(_UNPRICED) < MAX_UNPRICED:
         _UNPRICED.add(model)
     return None

@@ -1,8 +1,5 @@
-"""Which provider made the opaque items of a conversation, and which may be sent them back.
-
-A signed thought, an encrypted reasoning item, the block of a server's own tool: only the provider that made it
-understands it, and another provider of the same dialect refuses the whole request over it. Pure.
-"""
+"""Which provider made the opaque items of a conversation (signed thoughts, encrypted reasoning, blocks of a server's
+own tool): another provider refuses the whole request over them. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import TypeAlias, TypeGuard
 
 import msgspec
 
-from tailrace.messages import Completion, Message, Native, Part, Reasoning
+from tailrace.messages import Completion, Message, Native, Part, Reasoning, Text
 from tailrace.wire.dialects import DIALECTS
 
 Item: TypeAlias = Reasoning | Native
@@ -19,37 +16,29 @@ Item: TypeAlias = Reasoning | Native
 
 def with_maker(completion: Completion, *, provider: str, model: str) -> Completion:
     """The completion with its maker's name on every opaque item."""
-    if not _has_opaque(completion.message):
-        return completion
     maker = f"{provider}/{model}"
     return _with_items(completion, lambda item: msgspec.structs.replace(item, maker=maker))
 
 
 def without_opaque_items(completion: Completion) -> Completion:
-    """The completion without opaque items: those of an answer that broke off may not be whole, and the provider need
-    not remember having made them. Thoughts stay readable."""
+    """The completion without opaque items: those of an answer that broke off may not be whole. Thoughts stay
+    readable."""
     return _with_items(completion, _text_alone)
 
 
 def replayable_messages(messages: Iterable[Message], *, provider: str, model: str) -> tuple[Message, ...]:
     """The same conversation without opaque items that another provider made."""
-    conversation = tuple(messages)
-    if not any(map(_has_opaque, conversation)):  # nearly always
-        return conversation
 
     def kept(item: Item) -> Part | None:
         return item if _is_at_home(item, provider, model) else _text_alone(item)
 
-    return tuple(_changed(message, kept) for message in conversation)
+    return tuple(_changed(message, kept) for message in messages)
 
 
 def _is_at_home(item: Item, provider: str, model: str) -> bool:
     made_at, _, made_by = item.maker.partition("/")
-    return made_at in ("", provider) or _is_honoured(item, made_by, model)
-
-
-def _is_honoured(item: Item, made_by: str, model: str) -> bool:
-    return item.dialect is not None and DIALECTS[item.dialect].honours_signature(made_by, model)
+    honours = item.dialect is not None and DIALECTS[item.dialect].honours_signature(made_by, model)
+    return made_at in ("", provider) or honours
 
 
 def _text_alone(item: Item) -> Part | None:
@@ -63,18 +52,13 @@ def _with_items(completion: Completion, change: Callable[[Item], Part | None]) -
 
 def _changed(message: Message, change: Callable[[Item], Part | None]) -> Message:
     """The message with each opaque item as `change` has it; None leaves it out."""
-    if not _has_opaque(message):
+    for part in message.parts:
+        if part.__class__ is not Text and _is_opaque(part):
+            break
+    else:  # nearly always
         return message
     parts = (change(part) if _is_opaque(part) else part for part in message.parts)
     return Message(message.role, tuple(part for part in parts if part is not None))
-
-
-def _has_opaque(message: Message) -> bool:
-    for part in message.parts:
-        kind = part.__class__
-        if kind is Native or (kind is Reasoning and _is_opaque(part)):
-            return True
-    return False
 
 
 def _is_opaque(part: Part) -> TypeGuard[Item]:

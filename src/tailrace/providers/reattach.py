@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from tailrace.config.sections import CallPolicy
-from tailrace.errors import Permanent, ProviderError, Retryable, TimedOut
+from tailrace.errors import ANSWER_TOO_LONG, Permanent, ProviderError, Retryable, TimedOut
 from tailrace.messages import ModelRequest
 from tailrace.ports import AnswerStream, ReattachingProvider
 from tailrace.providers.retry.backoff import delay_s
@@ -37,7 +37,8 @@ class ReattachPolicy:
 
     def wait_s(self, error: ProviderError, *, queued: bool = False) -> float | None:
         """The seconds to wait before the next connection; None where the answer is given up."""
-        is_over = isinstance(error, Permanent) or (isinstance(error, TimedOut) and error.deadline == "total")
+        is_over = isinstance(error, Permanent) or error.code == ANSWER_TOO_LONG
+        is_over = is_over or (isinstance(error, TimedOut) and error.deadline == "total")
         too_many = self._made >= MAX_REATTACHMENTS or self._in_vain >= self._policy.max_attempts
         if is_over or (too_many and not queued):
             return None

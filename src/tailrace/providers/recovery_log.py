@@ -1,9 +1,5 @@
-"""One line of the log for each turn that a call takes: a stall, another attempt, another provider, an answer that is
-not whole, a call that failed.
-
-At info the line says what happened: the run, the provider, the model, the attempt and the kind of the reason. At debug
-it is followed by the reason as the provider gave it, in which the adapter has redacted the key.
-"""
+"""One line of the log for each turn that a call takes. At info the line says what happened and the kind of the reason;
+at debug it is followed by the reason as the provider gave it, in which the adapter has redacted the key."""
 
 from __future__ import annotations
 
@@ -72,7 +68,7 @@ def log_answered_whole(outcome: AttemptOutcome) -> None:
 
 def log_incomplete(outcomes: Sequence[AttemptOutcome], open_calls: Sequence[str]) -> None:
     last = outcomes[-1]
-    tools = f", not executed: {', '.join(open_calls)}" if open_calls else ""
+    tools = f", not executed: {', '.join(name or 'a call' for name in open_calls)}" if open_calls else ""
     after = _attempts(outcomes)
     _say(last, "failed (%s): the answer stays incomplete after %s%s", reason_kind(last.error), after, tools)
     _explain(last)

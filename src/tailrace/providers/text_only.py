@@ -1,8 +1,5 @@
-"""Which models have said that they take no images, so that what earlier turns have brought is not sent to them again.
-
-What is remembered is forgotten after a while, and as soon as the model answers a request with an image. Pure but for
-the clock it is given.
-"""
+"""Which models have said that they take no images. What is remembered is forgotten after a while, and as soon as the
+model answers a request with an image."""
 
 from __future__ import annotations
 

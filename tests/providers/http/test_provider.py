@@ -14,7 +14,7 @@ from aiohttp import web
 
 from providers import faulty_calls
 from providers.faulty_calls import ASK, DIALECTS, Bench, faulty
-from tailrace.errors import ConfigError, PeerError, ProviderError, Rejected, StreamCut, Unavailable
+from tailrace.errors import ANSWER_TOO_LONG, ConfigError, PeerError, ProviderError, Rejected, StreamCut, Unavailable
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, user
 from tailrace.providers.http import provider as http
 from tailrace.providers.http import streamed_answer
@@ -264,6 +264,22 @@ async def test_a_stream_past_the_cap_is_refused(monkeypatch: pytest.MonkeyPatch)
     async with faulty("long") as bench:
         with pytest.raises(PeerError, match="the stream exceeds 5000 bytes"):
             await drain(bench.provider())
+
+
+async def test_O178_an_answer_that_is_too_long_ends_with_what_came() -> None:
+    """Framing does not count: the stream is many times as long as the answer."""
+    async with faulty("long", "long", "long", "long") as bench:
+        whole = (await bench.provider().complete(ASK)).text
+        request = msgspec.structs.replace(ASK, max_answer_chars=len(whole) // 2)
+        async with bench.provider().stream(request) as answer:
+            with pytest.raises(PeerError, match=f"the answer exceeds {len(whole) // 2} characters") as caught:
+                await answer.pump(lambda _: None)
+        assert caught.value.code == ANSWER_TOO_LONG
+        assert len(answer.completion().text) >= len(whole) // 2 - 100  # about: a message is more than its text
+        with pytest.raises(PeerError, match="the answer exceeds"):
+            await bench.provider().complete(request)
+        enough = msgspec.structs.replace(ASK, max_answer_chars=len(whole) + 100)
+        assert (await bench.provider().complete(enough)).text == whole
 
 
 async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:

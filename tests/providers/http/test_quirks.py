@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from providers.faulty_calls import ASK, Told, faulty
-from tailrace.config.quirks import REGISTRY
+from tailrace.config.quirks import REGISTRY, Quirk, WireQuirks
+from tailrace.config.sections import OwnQuirk
 from tailrace.messages import ModelRequest, user
 from tailrace.providers.attempt import Route
 from tailrace.providers.http.endpoint import Endpoint
@@ -16,13 +17,12 @@ from tailrace.providers.http.quirks import (
     CONTINUE,
     adapted_body,
     matches_host,
-    merged,
     quirks_of,
     wire_quirks_of,
 )
 from tailrace.providers.http.streamed_answer import discard
 from tailrace.wire.dialects import DIALECTS
-from tailrace.wire.quirks import WireQuirks
+from tailrace.wire.peer_json import merged
 
 OPENROUTER = Endpoint(name="openrouter", dialect="chat", base_url="https://openrouter.ai/api/v1")
 MINIMAX = ModelRequest("minimax/minimax-m2.7", (user("hi"),))
@@ -214,3 +214,20 @@ async def test_D48_an_answer_without_done_is_whole_where_that_is_known_and_said_
         unknown = await it.call(it.route(backoff_s=0.001), told=told)
     assert len(unknown.attempts) == 2
     assert told.text == unknown.completion.text == known.completion.text
+
+
+def test_a_quirk_of_the_users_own_adds_and_drops_fields_and_never_what_was_set() -> None:
+    own = Quirk(name="own", why="", host="openrouter.ai", body={"provider": {"sort": "price"}, "n": 1}, drop=("seed",))
+    endpoint = msgspec.structs.replace(OPENROUTER, own_quirks=(own,))
+    request = ModelRequest("a/b", (user("hi"),), seed=7)
+    sent = body_of(endpoint, request)
+    assert (sent["provider"], sent["n"], "seed" in sent) == ({"sort": "price"}, 1, False)
+    theirs = body_of(endpoint, request, n=2, seed=8, provider={"sort": "latency", "only": ["x"]})
+    assert (theirs["provider"], theirs["n"], theirs["seed"]) == ({"sort": "latency", "only": ["x"]}, 2, 8)
+
+
+def test_a_quirk_of_the_config_drops_what_a_client_sent_and_not_what_the_config_adds() -> None:
+    own = OwnQuirk(name="own", host="openrouter.ai", drop=("seed", "top_k")).as_quirk()
+    endpoint = msgspec.structs.replace(OPENROUTER, own_quirks=(own,), extra_body={"top_k": 3})
+    sent = body_of(endpoint, ModelRequest("a/b", (user("hi"),)), seed=8)
+    assert (sent["top_k"], "seed" in sent) == (3, False)

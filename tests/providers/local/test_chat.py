@@ -58,23 +58,6 @@ def test_a_model_path_is_read_from_the_config(home: Path) -> None:
     )
 
 
-def test_the_documents_code_streams_an_answer(real_models: Path, tmp_path: Path) -> None:
-    document = (Path(__file__).parents[3] / "docs" / "local-model.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
-    (tmp_path / ".tailrace").mkdir()
-    (tmp_path / ".tailrace" / "models").symlink_to(real_models)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HOME": str(tmp_path)},
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip()
-
-
 def test_ctrl_c_ends_the_download(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp", reason="the extra `local` is not installed")
     with socket.create_server(("127.0.0.1", 0)) as silent:

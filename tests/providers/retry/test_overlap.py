@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import time
 from itertools import pairwise
 
@@ -116,3 +117,24 @@ def test_L140_time_is_linear_in_both_texts(shown: str, again: str) -> None:
 
     small = min(seconds(1) for _ in range(3))
     assert min(seconds(20) for _ in range(3)) < 100 * small  # twenty times the text; a quadratic search takes 400 times
+
+
+def test_O179_only_the_end_of_a_long_text_is_looked_at() -> None:
+    """8 MB of one letter took seconds: the cost does not grow with what is before the last 64 kB."""
+
+    def calls(shown: str) -> int:
+        profile = cProfile.Profile()
+        profile.enable()
+        seam = Overlap(shown)
+        seam.feed("y" * 1000)
+        seam.close()
+        profile.disable()
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls("y" * 8_000_000) == calls("y" * 100_000)
+
+
+def test_O179_a_repetition_is_found_at_the_end_of_a_long_text() -> None:
+    end = "the last sentence of a long answer"
+    seam = Overlap("x. " * 1_000_000 + end)
+    assert seam.feed(end + " goes on") + seam.close() == " goes on"

@@ -1,8 +1,4 @@
-"""Where a provider lives and how one introduces oneself there.
-
-Owns addresses and credentials: the URL of a dialect, the headers of a request, and keeping the key out of
-everything that is shown. Opens nothing.
-"""
+"""A provider's addresses and credentials, and how its key is kept out of everything that is shown. Opens nothing."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 import msgspec
 
 from tailrace import __version__
+from tailrace.config.quirks import Quirk
 from tailrace.errors import ConfigError
 from tailrace.messages import Dialect
 from tailrace.values.redact import without_secrets
@@ -49,6 +46,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     extra_body: Mapping[str, Any] = NOTHING  # merged into every request
     socket_path: str = ""  # a unix socket to connect to instead of the host in `base_url`
     quirks: tuple[str, ...] = ()  # names of quirks that hold here whatever the host
+    own_quirks: tuple[Quirk, ...] = ()  # of the config, beside the registry's
     connect_timeout_s: float = 10.0
     reattach: bool = False  # the provider is asked to keep its answers, so that a broken stream can be reattached to
 
@@ -64,8 +62,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """On this machine or in the same private network: such an endpoint is given more time."""
         return bool(self.socket_path) or is_local_host(self.host)
 
-    def url(self, model: str = "", *, stream: bool = True) -> str:
-        return url_of(self.base_url, self.dialect, model, stream=stream)
+    def url(self) -> str:
+        return url_of(self.base_url, self.dialect)
 
     def models_url(self) -> str:
         """Where the endpoint lists its models."""
@@ -105,8 +103,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return headers
 
     def headers_with(self, asked: Mapping[str, str]) -> dict[str, str]:
-        """The headers of a request that brings some of its own (K128): lists of features are joined, and any other
-        header of the request stands unless the user has set it for this endpoint."""
+        """The headers of a request with some of its own (K128): lists of features are joined, else the user's win."""
         headers, chosen = self.request_headers(), {name.lower() for name in self.headers}
         for name, value in asked.items():
             if name.endswith("-beta") and name in headers:
@@ -129,12 +126,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return [word for value in (self.key, *named) for word in (value.strip(), *value.split())]
 
 
-def url_of(base_url: str, dialect: Dialect, model: str = "", *, stream: bool = True) -> str:
-    """The address of the dialect's route under what one would give its official SDK, with `/v1` or without.
-
-    An address that ends in the route already is taken as it is, query included: the way out for gateways that
-    follow no convention.
-    """
+def url_of(base_url: str, dialect: Dialect) -> str:
+    """The address of the dialect's route below the base URL of its official SDK, with `/v1` or without. An address that
+    ends in the route is used as it is, query included."""
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"expected an http:// or https:// address, found {base_url[:40]!r}", key="base_url")
@@ -143,7 +137,7 @@ def url_of(base_url: str, dialect: Dialect, model: str = "", *, stream: bool = T
         segments = path.split("/")
         # OpenAI's SDK is given the version, wherever it stands (`/v1beta/openai`); Anthropic's puts it at the end.
         versioned = any(map(_VERSION.fullmatch, segments[-1:] if wire.version_is_last else segments))
-        path += ("" if versioned else "/v1") + wire.path_of(model, stream=stream)
+        path += ("" if versioned else "/v1") + wire.path
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 

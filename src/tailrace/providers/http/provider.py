@@ -1,8 +1,5 @@
-"""A model endpoint over HTTP, in any dialect.
-
-Owns one request and its answer: what is sent, what kind of answer came back, and that the connection is closed
-however the block is left. Knows nothing of retries, deadlines or other providers.
-"""
+"""A model endpoint over HTTP, in any dialect: one request, its answer, and that the connection is closed however the
+block is left. Knows nothing of retries, deadlines or other providers."""
 
 from __future__ import annotations
 
@@ -15,26 +12,24 @@ from typing import Any, Literal
 
 import msgspec
 
-from tailrace.config.quirks import Quirk
+from tailrace.config.quirks import Quirk, WireQuirks
 from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
-from tailrace.providers.http.quirks import adapted_body, merged, quirks_of, wire_quirks_of
+from tailrace.providers.http.quirks import adapted_body, quirks_of, wire_quirks_of
 from tailrace.providers.http.refused_fields import Place, RefusedFields, refused_field
 from tailrace.providers.http.relayed_reply import RelayedReply
-from tailrace.providers.http.reply_body import excerpt, media_type, peek, read_some, refusal_in
 from tailrace.providers.http.stop_cut import StopCutAnswer
-from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer, discard
+from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer, checked_size, discard
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport.port import EVENT_STREAM, HttpReply, Transport
 from tailrace.values.redact import TextRedactor
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import CHAT, DIALECTS
-from tailrace.wire.failure import failure, to_exception
-from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
-from tailrace.wire.quirks import WireQuirks
+from tailrace.wire.failure import failure, failure_in, to_exception
+from tailrace.wire.peer_json import decode_object, encode_object, merged, object_of, objects_of, text_of
 
 log = logging.getLogger("tailrace.providers")
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
@@ -42,6 +37,7 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_MODELS = 2000  # that are listed of one endpoint
 MAX_MODEL_CHARS = 200
 MAX_KNOWN_MODELS = 1024  # whose quirks are kept at hand: clients name any model they like
+_PEEK_BYTES = 16  # enough to tell a stream from a page
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_ROUTE = (404, 405, 501)
 _UNSET = ModelRequest("", ())  # asks for nothing
@@ -50,16 +46,28 @@ _UNSET = ModelRequest("", ())  # asks for nothing
 class _ModelHere(msgspec.Struct, frozen=True, gc=False):
     """What is known of one model at this endpoint before it is asked: the same for every request."""
 
-    url: str  # for an answer that streams
-    whole_url: str
     place: Place
     quirks: tuple[Quirk, ...]
     wire_quirks: WireQuirks
 
 
+class ReplyReading:
+    """Closes the reply at the end of the block, and names the provider in an error of it."""
+
+    def __init__(self, reply: HttpReply, provider: str) -> None:
+        self._reply, self._provider = reply, provider
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self._reply.close()
+        if isinstance(error, ProviderError):
+            error.provider = error.provider or self._provider
+
+
 class HttpProvider:
-    """Satisfies `ports.Provider`. `refused` remembers which fields of ours the endpoint refuses: one for all providers
-    of a process, where they are made anew."""
+    """Satisfies `ports.Provider`. `refused` remembers which fields of ours endpoints refuse: one for a whole
+    process."""
 
     def __init__(self, endpoint: Endpoint, transport: Transport, refused: RefusedFields | None = None) -> None:
         self.name = endpoint.name
@@ -69,6 +77,7 @@ class HttpProvider:
         self._transport = transport
         self._refused = refused if refused is not None else RefusedFields()
         self._wire = DIALECTS[endpoint.dialect]
+        self._url = endpoint.url()
         self._headers = endpoint.request_headers()
         self._redactor = TextRedactor(endpoint.secrets())
         self._models: dict[str, _ModelHere] = {}
@@ -81,30 +90,23 @@ class HttpProvider:
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         body_without = partial(self.request_body, request, stream=True)
-        reply, refused = await self._post(request, body_without, self._model(request.model).url)
-        try:
+        reply, refused = await self._post(request, body_without, self._url)
+        with self._reading(reply):
             if self._passes_plain_streams and reply.is_event_stream:
                 yield self._streamed(reply, request)  # as what follows would return it
             else:
                 yield self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
-        except ProviderError as exc:
-            exc.provider = exc.provider or self.name
-            raise
-        finally:
-            reply.close()
 
     async def complete(self, request: ModelRequest) -> Completion:
         body_without = partial(self.request_body, request, stream=False)
-        reply, _ = await self._post(request, body_without, self._model(request.model).whole_url)
-        try:
+        reply, _ = await self._post(request, body_without, self._url)
+        with self._reading(reply):
             answer = self._cut(self._without_key(await self._answer(reply, request)), request)
             await answer.pump(discard)  # a peer that streams unasked is understood
             return answer.completion()
-        except ProviderError as exc:
-            exc.provider = exc.provider or self.name
-            raise
-        finally:
-            reply.close()
+
+    def _reading(self, reply: HttpReply) -> ReplyReading:
+        return ReplyReading(reply, self.name)
 
     def _without_key(self, answer: AnswerStream) -> AnswerStream:
         if self._redactor.idle:
@@ -119,16 +121,15 @@ class HttpProvider:
         return not self._wire.has_stop_strings and bool(request.stop) and not request.verbatim
 
     def request_body(self, request: ModelRequest, refused: Collection[str] = (), *, stream: bool) -> JsonObject:
-        """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without
-        the fields of ours that it has `refused`."""
+        """What is sent: the request in the dialect's words and the user's own fields, without those that were
+        `refused`."""
         quirks, extra = self._model(request.model).quirks, self._endpoint.extra_body
         return adapted_body(request, self._wire, quirks, extra=extra, refused=refused, stream=stream)
 
     def _model(self, name: str) -> _ModelHere:
         if (model := self._models.get(name)) is None:
             quirks = quirks_of(self._endpoint, name)
-            url, whole_url = (self._endpoint.url(name, stream=stream) for stream in (True, False))
-            model = _ModelHere(url, whole_url, (self.name, url, name), quirks, wire_quirks_of(quirks))
+            model = _ModelHere((self.name, self._url, name), quirks, wire_quirks_of(quirks))
             if len(self._models) >= MAX_KNOWN_MODELS:
                 del self._models[next(iter(self._models))]
             if len(name) <= MAX_MODEL_CHARS:
@@ -142,8 +143,7 @@ class HttpProvider:
         return tuple(dict.fromkeys(name for name in sources if getattr(request, name) != getattr(_UNSET, name)))
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        """The tokens of the request's input, as the provider counts them; None where it has no route for that. Raises
-        `ProviderError`."""
+        """The tokens of the request's input, as the provider counts them; None where it has no route for that."""
         if (url := self._endpoint.count_url()) is None:
             return None
         fields = self._wire.counted_fields.union(request.extra if request.verbatim else ())
@@ -151,14 +151,11 @@ class HttpProvider:
         body = self.request_body(request, known, stream=False)
         body = {name: value for name, value in body.items() if name in fields}
         reply = await self._send(url, encode_object(body), request)
-        try:
+        with self._reading(reply):
             if reply.status in _NO_ROUTE:
                 return None
-            if not 200 <= reply.status < 300:
-                raise await self._refusal(reply)
-            counted = decode_object(await read_some(reply, MAX_ERROR_BYTES)).get("input_tokens")
-        finally:
-            reply.close()
+            await self._check(reply)
+            counted = decode_object(await _read_some(reply, MAX_ERROR_BYTES)).get("input_tokens")
         return counted if isinstance(counted, int) and counted >= 0 else None
 
     @asynccontextmanager
@@ -166,8 +163,7 @@ class HttpProvider:
         self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING, ours: Mapping[str, Any] = NOTHING
     ) -> AsyncGenerator[RelayedReply, None]:
         """The reply of another route of the endpoint to this very body, once it is known to be a success. `ours` are
-        fields in place of the body's own, unless the endpoint refuses them by name. Leaving the block closes the
-        connection. Raises `ProviderError`."""
+        fields in place of the body's own, unless the endpoint refuses them by name. Raises `ProviderError`."""
         request = ModelRequest(text_of(body.get("model")), (), headers=dict(headers))
 
         def body_without(refused: Collection[str]) -> JsonObject:
@@ -175,23 +171,15 @@ class HttpProvider:
 
         chosen = {name: value for name, value in body.items() if name not in ours}
         reply, _ = await self._post(request, body_without, self._endpoint.route_url(route), chosen, CHAT)
-        try:
+        with self._reading(reply):
             yield RelayedReply(reply, self._redactor, self._failed)
-        except ProviderError as exc:
-            exc.provider = exc.provider or self.name
-            raise
-        finally:
-            reply.close()
 
     async def list_models(self) -> tuple[str, ...]:
         """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""
         reply = await self._send(self._endpoint.models_url())
-        try:
-            if not 200 <= reply.status < 300:
-                raise await self._refusal(reply)
-            listed = decode_object(await read_some(reply, MAX_BODY_BYTES)).get("data")
-        finally:
-            reply.close()
+        with self._reading(reply):
+            await self._check(reply)
+            listed = decode_object(await _read_some(reply, MAX_BODY_BYTES)).get("data")
         names = (text_of(model.get("id")) for model in objects_of(listed))
         return tuple(dict.fromkeys(name for name in names if 0 < len(name) <= MAX_MODEL_CHARS))[:MAX_MODELS]
 
@@ -206,9 +194,8 @@ class HttpProvider:
         wire: WireDialect | None = None,
     ) -> tuple[HttpReply, frozenset[str]]:
         """The reply, once it is known to be a success, and the fields that the body is without. A field of ours that
-        the endpoint refuses by name is left out and the request sent again, at most once for each. `chosen` are the
-        fields that the user or the client wrote; None for those of the config and the request. `wire` is the dialect of
-        the route, where it is not the endpoint's own."""
+        the endpoint refuses by name is left out, at most once for each. `chosen`: the fields that the user or the
+        client wrote; None for those of the config and the request. `wire`: the dialect of the route."""
         place = self._model(request.model).place
         refused = self._refused.at(place)
         left_out: set[str] = set()
@@ -217,10 +204,8 @@ class HttpProvider:
             reply = await self._send(url, encode_object(body), request)
             if 200 <= reply.status < 300:
                 break
-            try:
+            with self._reading(reply):
                 error = await self._refusal(reply)
-            finally:
-                reply.close()
             if chosen is None:
                 chosen = merged(self._endpoint.extra_body, request.extra)
             field = refused_field(error, body, request, wire or self._wire, chosen)
@@ -249,6 +234,11 @@ class HttpProvider:
             exc.provider = self.name
             raise
 
+    async def _check(self, reply: HttpReply) -> None:
+        """Raises `ProviderError` for any status but success."""
+        if not 200 <= reply.status < 300:
+            raise await self._refusal(reply)
+
     async def _refusal(self, reply: HttpReply) -> ProviderError:
         """What a status other than success says."""
         status = reply.status
@@ -259,14 +249,14 @@ class HttpProvider:
                 status=status,
                 provider=self.name,
             )
-        data = self._safe(await read_some(reply, MAX_ERROR_BYTES))
+        data = self._safe(await _read_some(reply, MAX_ERROR_BYTES))
         try:
             said = decode_object(data)
-            error = refusal_in(said, status)
+            error = _refusal_in(said, status)
         except PeerError:
             error = None
         if error is None:
-            error = failure(f"HTTP {status}: {excerpt(data)}" if data else f"HTTP {status}", status=status)
+            error = failure(f"HTTP {status}: {_excerpt(data)}" if data else f"HTTP {status}", status=status)
         return self._failed(error, retry_after=retry_after_s(reply.headers, now=datetime.now(UTC)))
 
     def _failed(self, error: ErrorDelta, *, retry_after: float | None = None) -> ProviderError:
@@ -282,21 +272,23 @@ class HttpProvider:
     async def _answer(self, reply: HttpReply, request: ModelRequest) -> AnswerStream:
         kind, head = await self._kind_of(reply)
         if kind == "whole":
-            return self._whole(self._checked(await self._json_body(reply, head)))
+            return self._whole(self._checked(await self._json_body(reply, head)), request)
         return self._streamed(reply, request, head)
 
-    def _whole(self, body: JsonObject) -> WholeAnswer:
-        return WholeAnswer(self._wire.completion_from_body(body))
+    def _whole(self, body: JsonObject, request: ModelRequest) -> WholeAnswer:
+        completion = self._wire.completion_from_body(body)
+        checked_size(completion, request.max_answer_chars)
+        return WholeAnswer(completion)
 
     def _streamed(self, reply: HttpReply, request: ModelRequest, head: bytes = b"") -> StreamedAnswer:
         decoder = self._wire.decoder(self._model(request.model).wire_quirks, keep_events=request.keep_events)
-        return StreamedAnswer(self._wire, decoder, reply, head, self._failed)
+        return StreamedAnswer(self._wire, decoder, self._failed, request.max_answer_chars).attach(reply, head)
 
     async def _kind_of(self, reply: HttpReply) -> tuple[Literal["stream", "whole"], bytes]:
         """What came, and the bytes that were read to tell. The content type decides, before any is decoded (A19)."""
         if reply.is_event_stream:
             return "stream", b""
-        match media_type(reply):
+        match _media_type(reply):
             case kind if kind == EVENT_STREAM:
                 return "stream", b""
             case kind if kind == "application/json" or kind.endswith("+json"):
@@ -304,7 +296,7 @@ class HttpProvider:
             case "text/html" | "application/xhtml+xml" as kind:
                 raise await self._not_a_stream(reply, kind)
             case kind:  # missing, or one that proxies put there: the first line tells
-                head = await peek(reply)
+                head = await _peek(reply)
                 if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
                     return "whole", head
                 if not head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").startswith(_EVENT_FIELDS):
@@ -313,14 +305,14 @@ class HttpProvider:
 
     async def _json_body(self, reply: HttpReply, head: bytes = b"") -> JsonObject:
         """A body that was not streamed."""
-        data = head + await read_some(reply, MAX_BODY_BYTES + 1)
+        data = head + await _read_some(reply, MAX_BODY_BYTES + 1)
         if len(data) > MAX_BODY_BYTES:
             raise PeerError(f"the answer exceeds {MAX_BODY_BYTES} bytes", excerpt=data)
         try:
             return decode_object(data)
         except PeerError:  # whose excerpt may hold the key
             safe = self._safe(data)
-            raise PeerError(f"expected an answer in JSON, got {excerpt(safe)}", excerpt=safe) from None
+            raise PeerError(f"expected an answer in JSON, got {_excerpt(safe)}", excerpt=safe) from None
 
     def _checked(self, body: JsonObject) -> JsonObject:
         """The body of an answer. Raises `ProviderError` for one that reports a failure or is no answer."""
@@ -328,14 +320,49 @@ class HttpProvider:
             raise self._failed(error)
         if not isinstance(body.get(self._wire.answer_field), list):
             safe = self._safe(encode_object(body))
-            raise PeerError(f"JSON, but not an answer in the {self.dialect} dialect: {excerpt(safe)}", excerpt=safe)
+            raise PeerError(f"JSON, but not an answer in the {self.dialect} dialect: {_excerpt(safe)}", excerpt=safe)
         return body
 
     async def _not_a_stream(self, reply: HttpReply, kind: str, head: bytes = b"") -> PeerError:
-        safe = self._safe(head + await read_some(reply, MAX_ERROR_BYTES))
-        message = f"expected an answer, got {kind}: {excerpt(safe)}"
+        safe = self._safe(head + await _read_some(reply, MAX_ERROR_BYTES))
+        message = f"expected an answer, got {kind}: {_excerpt(safe)}"
         return PeerError(message, excerpt=safe, status=reply.status, provider=self.name)
 
     def _safe(self, data: bytes) -> bytes:
         """The same without secrets; before it is cut short, or half a key would be left (J114)."""
         return self._endpoint.redacted(data[:MAX_ERROR_BYTES].decode("utf-8", "replace")).encode()
+
+
+def _media_type(reply: HttpReply) -> str:
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _peek(reply: HttpReply) -> bytes:
+    head = b""
+    while len(head) < _PEEK_BYTES and (data := await reply.read()):
+        head += data
+    return head
+
+
+async def _read_some(reply: HttpReply, max_bytes: int) -> bytes:
+    """The beginning of a body, up to its end or past so many bytes."""
+    pieces: list[bytes] = []
+    size = 0
+    while size < max_bytes and (data := await reply.read()):
+        pieces.append(data)
+        size += len(data)
+    return b"".join(pieces)[:max_bytes]
+
+
+def _excerpt(data: bytes) -> str:
+    """One line of it, for a message."""
+    return " ".join(data[:300].decode("utf-8", "replace").split())[:200]
+
+
+def _refusal_in(body: JsonObject, status: int) -> ErrorDelta | None:
+    """The error of a body with another status, with the name of the field at fault."""
+    error = failure_in(body, status=status)
+    param = object_of(body.get("error")).get("param")
+    if error is None or not isinstance(param, str) or not param or param in error.message:
+        return error
+    return msgspec.structs.replace(error, message=f"{error.message} ({param})")

@@ -1,30 +1,28 @@
-"""A Responses endpoint that is asked to keep its answers (`reattach: true`), and an answer that it keeps.
-
-Owns the requests: for an answer that the provider keeps, for the events after the last one that came, and for the end
-of its making. When to reattach is the attempt's part.
-"""
+"""A Responses endpoint that is asked to keep its answers (`reattach: true`), and an answer that it keeps. When to
+reattach is the attempt's part."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Self
 
 from tailrace.errors import Permanent, ProviderError, StreamCut
-from tailrace.messages import AnyDelta, ErrorDelta, JsonObject, ModelRequest
+from tailrace.messages import DEFAULT_MAX_ANSWER_CHARS, AnyDelta, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream, ReattachingProvider
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.quirks import merged
 from tailrace.providers.http.refused_fields import RefusedFields
 from tailrace.providers.http.streamed_answer import StreamedAnswer
 from tailrace.providers.transport.port import HttpReply, Transport
 from tailrace.wire.dialect import WireDialect
+from tailrace.wire.peer_json import merged
 from tailrace.wire.responses.decode import ResponsesDecoder
 
 _KEEP: Final[JsonObject] = {"background": True, "store": True}  # how a provider is asked to keep its answer
+MAX_POLLS: Final = 50  # of an answer that is neither streamed nor queued: with backoff, a good half hour
 _NOT_ENDED = ("queued", "in_progress")
 _STATUSES = (*_NOT_ENDED, "completed", "incomplete", "failed", "cancelled")
 _ANSWER_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:~-]{0,255}")  # what may stand in the path of an address
@@ -44,8 +42,7 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
         return {**body, **_KEEP} if stream and self._may_keep(request, refused) else body
 
     def _may_keep(self, request: ModelRequest, refused: Collection[str]) -> bool:
-        """Whether neither the user, the client nor the endpoint forbids to keep this answer. One that is cut here is
-        not kept: what follows the stop string would be paid for."""
+        """Whether nothing forbids to keep this answer. One that is cut here is not: what follows would be paid for."""
         if not _KEEP.keys().isdisjoint(refused) or self._cuts(request):
             return False
         chosen = merged(self._endpoint.extra_body, request.extra)
@@ -61,13 +58,13 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
             return answer
         body = self._checked(await self._json_body(reply, head))
         if body.get("status") not in _NOT_ENDED:
-            return self._whole(body)
+            return self._whole(body, request)
         answer.take_whole(body)
         return answer
 
     def _new_answer(self, request: ModelRequest, answer_id: str = "") -> ResumableStream:
         decoder = ResponsesDecoder(self._model(request.model).wire_quirks, keep_events=request.keep_events)
-        return ResumableStream(self._wire, decoder, self._failed, answer_id)
+        return ResumableStream(self._wire, decoder, self._failed, request.max_answer_chars, answer_id)
 
     @asynccontextmanager
     async def reattach(
@@ -75,22 +72,14 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
     ) -> AsyncGenerator[AnswerStream, None]:
         resumed = self._new_answer(request, answer_id) if answer is None else _resumable_in(answer)
         reply = await self._get_answer(request, answer_id, resumed.last_number)
-        try:
+        with self._reading(reply):
             await self._attach(resumed, reply)
             yield answer if answer is not None else self._without_key(resumed)
-        except ProviderError as exc:
-            exc.provider = exc.provider or self.name
-            raise
-        finally:
-            reply.close()
 
     async def cancel_answer(self, answer_id: str) -> None:
         reply = await self._send(self._endpoint.answer_url(answer_id, "/cancel"), b"")
-        try:
-            if not 200 <= reply.status < 300:
-                raise await self._refusal(reply)
-        finally:
-            reply.close()
+        with self._reading(reply):
+            await self._check(reply)
 
     async def _get_answer(self, request: ModelRequest, answer_id: str, after: int) -> HttpReply:
         """The events after this number. Where the provider no longer streams them, the response as it is now."""
@@ -102,10 +91,8 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
             reply = await self._send(url, request=request)
             if 200 <= reply.status < 300:
                 return reply
-            try:
+            with self._reading(reply):
                 refusal = refusal or await self._refusal(reply)
-            finally:
-                reply.close()
             if not isinstance(refusal, Permanent):
                 break
         raise refusal if refusal is not None else AssertionError("two addresses were asked")
@@ -123,20 +110,21 @@ class ResumableStream(StreamedAnswer):
     """An answer that the provider keeps. Another connection goes on after the last event that came.
     `answer_id`: where the id is known before the first event."""
 
-    __slots__ = ("_known_id", "_polled", "_whole")
+    __slots__ = ("_known_id", "_polls", "_whole")
 
     def __init__(
         self,
         wire: WireDialect,
         decoder: ResponsesDecoder,
         failed: Callable[[ErrorDelta], ProviderError],
+        max_chars: int = DEFAULT_MAX_ANSWER_CHARS,
         answer_id: str = "",
     ) -> None:
         self._decoder: ResponsesDecoder
-        super().__init__(wire, decoder, _NO_REPLY, b"", failed)
+        super().__init__(wire, decoder, failed, max_chars)
         self._known_id = answer_id
         self._whole: list[AnyDelta] | None = None  # what a body brought that was not streamed
-        self._polled = False  # the last connection said no more than that the answer is not ready
+        self._polls = 0  # connections in a row that said no more than that the answer is not ready
 
     @property
     def resumable_id(self) -> str:
@@ -145,24 +133,22 @@ class ResumableStream(StreamedAnswer):
 
     @property
     def is_queued(self) -> bool:
-        return self._polled or self._decoder.is_queued
+        return self._decoder.is_queued or 0 < self._polls < MAX_POLLS
 
     @property
     def last_number(self) -> int:
         return self._decoder.last_number
 
-    def attach(self, reply: HttpReply, head: bytes = b"") -> None:
-        """The events come from this connection now."""
+    def attach(self, reply: HttpReply, head: bytes = b"") -> Self:
         self._decoder.reopen()
-        self._reply, self._head = reply, head
-        self._whole, self._polled = None, False
+        self._whole, self._polls = None, 0
+        return super().attach(reply, head)
 
     def take_whole(self, body: JsonObject) -> None:
         """The provider gave the response whole, as far as it has come."""
         self._decoder.reopen()
-        self._reply = _NO_REPLY
         self._whole = self._decoder.take_whole(body)
-        self._polled = not self._decoder.settled
+        self._polls += 1
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         if self._whole is None:
@@ -179,20 +165,3 @@ def _resumable_in(answer: AnswerStream) -> ResumableStream:
     if not isinstance(inner, ResumableStream):
         raise TypeError("the answer is not one that this provider keeps")
     return inner
-
-
-class _NoReply(HttpReply):
-    """Stands where there is no connection."""
-
-    status = 0
-    headers: Final[dict[str, str]] = {}
-    at_end = True
-
-    async def read(self) -> bytes:
-        return b""
-
-    def close(self) -> None:
-        pass
-
-
-_NO_REPLY: Final = _NoReply()

@@ -1,8 +1,5 @@
-"""Fields of ours that an endpoint refuses: recognised by its error, left out, and remembered for a while.
-
-The dialect names the fields that may be left out. A field that the user or the client wrote is never left out: its
-refusal is reported by name. Pure but for the clock it is given.
-"""
+"""Fields of ours that an endpoint refuses: recognised by its error, left out, and remembered for a while. A field that
+the user or the client wrote is never left out."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ def refused_field(
     wire: WireDialect,
     chosen: Mapping[str, Any],
 ) -> str | None:
-    """The path of the optional field in `body` that the error refuses by name. `chosen` are the fields that the user or
-    the client wrote in the dialect's own words."""
+    """The path of the optional field in `body` that the error refuses by name, unless it is among the `chosen`."""
     if error.status not in _STATUSES or not says("field_refused", message := str(error)):
         return None
     for field in wire.optional_fields:

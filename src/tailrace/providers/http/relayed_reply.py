@@ -1,8 +1,5 @@
-"""The reply of a route that no dialect here covers: read as JSON or as events, and passed on as it came.
-
-Owns the reading of such a reply, its errors and its limits, and that the key it was asked for with is not in it (J114).
-Knows of its content only where completions have their texts.
-"""
+"""The reply of a route that no dialect here covers: read as JSON or as events, and passed on without the key that it
+was asked for with (J114)."""
 
 from __future__ import annotations
 
@@ -64,8 +61,8 @@ class RelayedReply:
         return fields
 
     async def events(self) -> AsyncIterator[list[JsonObject]]:
-        """The events of a stream, those of one read together, up to `[DONE]`. Raises `ProviderError`, also for a stream
-        that ends without it."""
+        """The events of a stream, those of one read together, up to `[DONE]`. Raises `ProviderError`, also without
+        it."""
         decoder = SseDecoder()
         left = MAX_STREAM_BYTES
         while data := await self._reply.read():

@@ -1,8 +1,5 @@
-"""An answer that ends at a stop string, of an API that has no such parameter: the Responses API.
-
-Owns the cut, streamed and whole: nothing of the stop string or after it is shown, and the stream ends there, so that
-its caller closes the connection. What may be the beginning of a stop string waits for what follows.
-"""
+"""An answer that ends at a stop string, of an API that has no such parameter: the Responses API. Nothing of the stop
+string or after it is shown, and the stream ends there."""
 
 from __future__ import annotations
 
@@ -10,22 +7,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from tailrace import messages
 from tailrace.errors import ProviderError
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    FinishDelta,
-    ModelRequest,
-    NativeDelta,
-    TextDelta,
-    Usage,
-    UsageDelta,
-)
+from tailrace.messages import AnyDelta, Completion, ModelRequest, NativeDelta, TextDelta, UsageDelta
 from tailrace.ports import AnswerStream
 from tailrace.wire.dialect import WireDialect, stop_sequence_delta
 from tailrace.wire.responses.response_fields import usage_body
 from tailrace.wire.token_estimate import input_tokens, message_tokens
-from tailrace.wire.translation.stop_strings import StopMatcher, StopStrings, cut_at_stop, without_last
+from tailrace.wire.translation.stop_strings import StopMatcher, cut_at_stop, without_last
 
 STOPPED = "stop_sequence"  # the finish reason, as Anthropic's API names it
 
@@ -39,10 +28,13 @@ class StopCutAnswer(AnswerStream):
         self._inner = inner
         self._wire = wire
         self._request = request
-        self._strings = StopStrings(request.stop)
-        self._matcher = StopMatcher(self._strings)
+        self._matcher = StopMatcher(request.stop)
         self._stopped = False
         self._unshown = 0  # characters that were held back when the stream failed
+
+    @property
+    def skipped(self) -> str:
+        return self._inner.skipped
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         def take_cut(deltas: list[AnyDelta]) -> None:
@@ -63,11 +55,11 @@ class StopCutAnswer(AnswerStream):
     def completion(self) -> Completion:
         """Its usage is an estimate where it ended before the provider has said it."""
         received = self._inner.completion()
-        body, stop = cut_at_stop(received.body, self._strings)
+        body, stop = cut_at_stop(received.body, self._request.stop)
         if not stop:
             return self._wire.completion_from_body(without_last(body, self._unshown)) if self._unshown else received
         if not body.get("usage"):
-            said = Usage(input_tokens(self._request), message_tokens((received.message,)))
+            said = messages.Usage(input_tokens(self._request), message_tokens((received.message,)))
             body["usage"] = usage_body(said, self._wire)
         cut = self._wire.completion_from_body(body)
         reason = STOPPED if cut.stop == "end" else cut.finish_reason
@@ -92,7 +84,7 @@ class StopCutAnswer(AnswerStream):
     def _ending(self, stop: str) -> list[AnyDelta]:
         completion = self.completion()
         named = stop_sequence_delta(self._wire.name, stop)
-        return [named, UsageDelta(completion.usage), FinishDelta(completion.finish_reason)]
+        return [named, UsageDelta(completion.usage), messages.FinishDelta(completion.finish_reason)]
 
 
 def _parts_texts(delta: AnyDelta) -> bool:

@@ -4,38 +4,47 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Self
 
-from tailrace.errors import PeerError, ProviderError
-from tailrace.messages import AnyDelta, Completion, ErrorDelta
+from tailrace.errors import ANSWER_TOO_LONG, PeerError, ProviderError
+from tailrace.messages import DEFAULT_MAX_ANSWER_CHARS, AnyDelta, Completion, ErrorDelta
 from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialect import WireDialect
+from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 
-MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was streamed: no model says so much, an endless stream does
+MAX_STREAM_BYTES = 512 * 1024 * 1024  # of a stream with all its framing
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 
 
 class StreamedAnswer(AnswerStream):
     """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
 
-    __slots__ = ("_decoder", "_failed", "_head", "_left", "_reply", "_take", "_wire")
+    __slots__ = ("_decoder", "_failed", "_head", "_left", "_max_chars", "_read", "_reply", "_take", "_wire")
 
     def __init__(
         self,
         wire: WireDialect,
         decoder: StreamDecoder,
-        reply: HttpReply,
-        head: bytes,
         failed: Callable[[ErrorDelta], ProviderError],
+        max_chars: int = DEFAULT_MAX_ANSWER_CHARS,
     ) -> None:
         self._wire = wire
         self._decoder = decoder
-        self._reply = reply
-        self._head = head
         self._failed = failed
-        self._left = MAX_STREAM_BYTES
+        self._max_chars = max_chars
+        # Bytes until the answer may be too long, and all that were read by then: most of a stream is framing.
+        self._left = self._read = min(max_chars, MAX_STREAM_BYTES)
         self._take: Callable[[list[AnyDelta]], None] = discard  # of the `pump` under way
+
+    def attach(self, reply: HttpReply, head: bytes = b"") -> Self:
+        """The bytes come from this connection, after these."""
+        self._reply, self._head = reply, head
+        return self
+
+    @property
+    def skipped(self) -> str:
+        return self._decoder.skipped
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         decoder = self._decoder
@@ -55,13 +64,21 @@ class StreamedAnswer(AnswerStream):
         """Takes a read of the body. Whether the answer has ended."""
         self._left -= len(data)
         if self._left < 0:
-            raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
+            self._check_size()
         decoder = self._decoder
         deltas = decoder.feed(data)
         if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
             self._fail(deltas, last, self._take)
         self._take(deltas)
         return decoder.complete
+
+    def _check_size(self) -> None:
+        """Raises `PeerError`. Rebuilds the answer, a few times in all."""
+        size = checked_size(self.completion(), self._max_chars)
+        if self._read >= MAX_STREAM_BYTES:
+            raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes", code=ANSWER_TOO_LONG)
+        self._left = min(max(self._max_chars - size, self._max_chars // 64), MAX_STREAM_BYTES - self._read)
+        self._read += self._left
 
     def completion(self) -> Completion:
         return self._wire.completion_from_body(self._decoder.rebuilt_body())
@@ -105,6 +122,14 @@ class WholeAnswer(AnswerStream):
 
     def completion(self) -> Completion:
         return self._completion
+
+
+def checked_size(answer: Completion, max_chars: int) -> int:
+    """About how many characters the answer has. Raises `PeerError` for one that is too long (O178)."""
+    size = message_tokens((answer.message,)) * CHARS_PER_TOKEN
+    if size > max_chars:
+        raise PeerError(f"the answer exceeds {max_chars} characters", code=ANSWER_TOO_LONG)
+    return size
 
 
 def discard(_deltas: list[AnyDelta]) -> None:

@@ -1,9 +1,6 @@
-"""The child process that holds the embedded model: llama.cpp's HTTP server on a unix socket.
-
-Run as `python -m tailrace.providers.local.child`. Gets its settings as one line of JSON on stdin, so that the key is
-in no argument list; answers with one line on stdout; serves until stdin ends, which happens when the parent closes
-it or dies in any way. Knows nothing of the rest of the package.
-"""
+"""The child process that holds the embedded model: llama.cpp's HTTP server on a unix socket. Gets its settings as one
+line of JSON on stdin, so that the key is in no argument list; answers with one line on stdout; serves until stdin ends,
+which happens when the parent closes it or dies in any way. Knows nothing of the rest of the package."""
 
 from __future__ import annotations
 
@@ -95,8 +92,7 @@ def _load(settings: Settings) -> tuple[Report, Any]:
 
 
 def _die_with_parent() -> None:
-    """Covers the time while the engine loads and stdin is not read: the kernel ends this process with its parent, that
-    is with the thread that started it. That thread runs the loop which owns this process."""
+    """Covers the time while the engine loads and stdin is not read: the kernel ends this process with its parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

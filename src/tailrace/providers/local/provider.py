@@ -1,8 +1,4 @@
-"""The embedded model as a provider: real tokens on this machine's CPU, no key, no network.
-
-Owns nothing but the joint between two others: `LocalServer` keeps a llama.cpp server running, `HttpProvider` speaks
-to it in any of the three dialects. Cancelling closes the connection, and llama.cpp stops generating.
-"""
+"""The embedded model as a provider: `LocalServer` keeps a llama.cpp server running, `HttpProvider` speaks to it."""
 
 from __future__ import annotations
 
@@ -35,8 +31,8 @@ DEATH_NOTICE_S: Final = 1.0  # a connection that broke: how long to wait for the
 
 
 class LocalProvider:
-    """Satisfies `ports.Provider`. The server starts with the first call; `server.start()` before it keeps the
-    download and the loading out of that call's deadlines."""
+    """Satisfies `ports.Provider`. `server.start()` keeps the download and the loading out of the first call's
+    deadlines."""
 
     def __init__(
         self,

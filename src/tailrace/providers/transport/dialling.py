@@ -1,7 +1,4 @@
-"""Connections to a destination: sockets, TLS, tunnels through a proxy, and the error where there is none.
-
-Owns the translation of the system's errors. Knows nothing of requests.
-"""
+"""Connections to a destination: sockets, TLS, tunnels through a proxy. Translates the system's errors."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""One HTTP/1.1 connection, and the answer that is under way on it.
-
-Owns the protocol: the parser's callbacks, the body as it arrives, backpressure, and what an end of the connection means
-for the answer. Knows no address and no pool but through `ConnectionOwner`. Bytes of a body reach the reader's sink in
-the callback in which the loop delivers them: on the way of a token there is no future, no task switch and no queue.
-"""
+"""One HTTP/1.1 connection, and the answer that is under way on it. Bytes of a body reach the reader's sink in the
+callback in which the loop delivers them: on the way of a token there is no future, no task switch and no queue."""
 
 from __future__ import annotations
 
@@ -45,25 +41,6 @@ class ConnectionOwner(Protocol):
 class Http1Reply:
     """Satisfies `HttpReply`. `status` is 0 until the head is there."""
 
-    __slots__ = (
-        "_buffered",
-        "_connection",
-        "_context",
-        "_decompressor",
-        "_ended",
-        "_error",
-        "_has_body",
-        "_headers",
-        "_sink",
-        "_size",
-        "_waiter",
-        "content_type",
-        "encodings",
-        "fields",
-        "status",
-        "untouched",
-    )
-
     def __init__(self, connection: Http1Connection) -> None:
         self.status = 0
         self.fields: list[tuple[bytes, bytes]] = []
@@ -73,9 +50,11 @@ class Http1Reply:
         self._connection: Http1Connection | None = connection
         self._headers: dict[str, str] | None = None
         self._decompressor: Decompressor | None = None
+        self.is_packed = False  # known once the head is there
         self._buffered: list[bytes] = []
         self._size = 0
         self._has_body = False  # compressed
+        self._unfinished: tuple[ProviderError | None] | None = None  # what to `finish` with once all is decompressed
         self._ended = False
         self._error: ProviderError | None = None
         self._waiter: asyncio.Future[bool] | None = None  # true: the sink has enough
@@ -105,13 +84,8 @@ class Http1Reply:
     async def head(self) -> None:
         """Waits for the status and the headers. Raises `Unavailable` or `PeerError`."""
         while not self.status:
-            if self._error is not None:
-                self._raise_error()
-            self._waiter = waiter = get_running_loop().create_future()
-            try:
-                await waiter
-            finally:
-                self._waiter = None
+            self._raise_error()
+            await self.woken()
 
     async def read(self) -> bytes:
         while not self._buffered:
@@ -173,23 +147,44 @@ class Http1Reply:
         for encoding in self.encodings:
             try:
                 self._decompressor = decompressor_of(encoding.decode("latin-1"))
+                self.is_packed = self._decompressor is not None
             except PeerError as exc:
                 self._fail(exc)
                 return
         if self._waiter is not None:
             self.wake()
 
-    def receive(self, data: bytes) -> None:
-        """A piece of the body."""
-        if self._decompressor is not None and not self._ended:
+    def receive_packed(self, data: bytes) -> None:
+        """A piece of a body that is compressed."""
+        if self._decompressor is None or self._ended:
+            self.receive(data)
+        else:
             self._has_body = True
-            try:
-                data = self._decompressor.feed(data)
-            except PeerError as exc:
-                self._fail(exc)
-                return
-            if not data:
-                return
+            self._unpack(data)
+
+    def _unpack(self, data: bytes = b"") -> None:
+        """A step; the loop has its turn before the next one (O180)."""
+        if (decompressor := self._decompressor) is None or self._ended:
+            return
+        try:
+            piece = decompressor.feed(data)
+        except PeerError as exc:
+            self._fail(exc)
+            return
+        if piece:
+            self.receive(piece)
+        if decompressor.has_more:
+            if self._connection is not None:
+                self._connection.pause_reading()
+            if self._size <= HIGH_WATER_BYTES:
+                get_running_loop().call_soon(self._unpack)
+        elif self._unfinished is not None:
+            self.finish(*self._unfinished)
+        elif self._connection is not None and self._size <= HIGH_WATER_BYTES:
+            self._connection.resume_reading()
+
+    def receive(self, data: bytes) -> None:
+        """A piece of the body, unpacked."""
         sink, waiter = self._sink, self._waiter
         if sink is None or waiter is None or waiter.done():
             self._keep(data)
@@ -206,6 +201,9 @@ class Http1Reply:
 
     def finish(self, error: ProviderError | None = None) -> None:
         """Nothing follows. An error is raised after everything that had arrived was read."""
+        if self._decompressor is not None and self._decompressor.has_more:
+            self._unfinished, self._connection = (error,), None
+            return
         if self._error is None:
             if error is None and self._decompressor is not None and self._has_body:
                 try:
@@ -221,6 +219,7 @@ class Http1Reply:
     def _fail(self, error: PeerError) -> None:
         """The rest of the body cannot be understood."""
         connection, self._connection = self._connection, None
+        self._decompressor = None
         self.finish(error)
         if connection is not None:
             connection.abort()
@@ -239,33 +238,17 @@ class Http1Reply:
         buffered = self._buffered
         data = buffered[0] if len(buffered) == 1 else b"".join(buffered)
         buffered.clear()
-        if self._size > HIGH_WATER_BYTES and self._connection is not None:
-            self._connection.resume_reading()
-        self._size = 0
+        size, self._size = self._size, 0
+        if size > HIGH_WATER_BYTES:
+            if self._decompressor is not None and self._decompressor.has_more:
+                get_running_loop().call_soon(self._unpack)
+            elif self._connection is not None:
+                self._connection.resume_reading()
         return data
 
 
 class Http1Connection(asyncio.Protocol):
     """Answers one request at a time."""
-
-    __slots__ = (
-        "_complete",
-        "_framing_bytes",
-        "_has_length",
-        "_is_read_paused",
-        "_is_sending",
-        "_is_write_paused",
-        "_own_pieces",
-        "_owner",
-        "_parser",
-        "_pieces",
-        "_reply",
-        "_reusable",
-        "_transport",
-        "destination",
-        "idle_since",
-        "on_body",
-    )
 
     def __init__(self, owner: ConnectionOwner, destination: Destination) -> None:
         self.destination = destination
@@ -304,8 +287,8 @@ class Http1Connection(asyncio.Protocol):
         return reply
 
     async def send_large(self, head: bytes, body: bytes) -> Http1Reply:
-        """The same in pieces, none before the one before it has nearly left. Ends early where the peer answers before
-        it has heard everything."""
+        """The same in pieces, none before the one before it has nearly left. Ends early where the peer answers
+        early."""
         self._is_sending = True
         reply = self.send(head)
         pieces = memoryview(body)
@@ -361,7 +344,10 @@ class Http1Connection(asyncio.Protocol):
                 body = b"".join(pieces)
                 pieces.clear()
             self._framing_bytes = 0
-            reply.receive(body)
+            if reply.is_packed:
+                reply.receive_packed(body)
+            else:
+                reply.receive(body)
         elif not self._complete:
             self._framing_bytes += len(data)
             if self._framing_bytes > MAX_HEAD_BYTES:

@@ -1,8 +1,5 @@
-"""The process's own HTTP/1.1 client: a pool of connections, and the requests that are sent over them.
-
-Owns the pool and its one timer. Unbounded: a limit on connections would let stalled streams keep others from starting.
-Knows no dialect, no provider and no deadline but the one for connecting.
-"""
+"""The process's own HTTP/1.1 client: a pool of connections, and the requests over them. Unbounded: a limit on
+connections would let stalled streams keep others from starting."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import ssl
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailrace.config.sections import TransportSettings
 from tailrace.errors import Unavailable
@@ -34,8 +31,7 @@ async def open_transport(
     environ: Mapping[str, str] = os.environ,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncGenerator[Transport, None]:
-    """The process's HTTP client, closed with its pool at the end of the block, cancelled or not. `environ` names the
-    proxies; `tls` replaces the system's certificates. Raises `ConfigError`."""
+    """The process's HTTP client. `environ` names the proxies; `tls` replaces the system's certificates."""
     transport = Http1Transport(ProxyRules(settings.proxy, environ), tls)
     try:
         yield transport
@@ -43,15 +39,12 @@ async def open_transport(
         await asyncio.shield(transport.close())
 
 
-class _Prepared:
+class _Prepared(NamedTuple):
     """The head of the requests to one address, encoded once. `headers` is what it was made of."""
 
-    __slots__ = ("destination", "head", "headers")
-
-    def __init__(self, destination: Destination, headers: dict[str, str], head: bytes) -> None:
-        self.destination = destination
-        self.headers = headers
-        self.head = head
+    destination: Destination
+    headers: dict[str, str]
+    head: bytes
 
 
 class Http1Transport:

@@ -1,7 +1,4 @@
-"""What a provider needs of an HTTP client: two Protocols, and the code of an error that says nothing was sent.
-
-Opens nothing, and knows no client library.
-"""
+"""What a provider needs of an HTTP client: two Protocols, and the code of an error that says nothing was sent."""
 
 from __future__ import annotations
 
@@ -36,10 +33,9 @@ class HttpReply(Protocol):
         its headers say."""
 
     async def pump(self, sink: BodySink) -> None:
-        """Hands what `read` would return to the sink, piece by piece, up to the end of the body or until the sink has
-        enough. Raises as `read` does, and what the sink raises. A client that can calls the sink in the very callback
-        in which the bytes arrive: no task is woken and nothing waits in a queue. What the sink did not get is left for
-        `read`. The sink runs in a copy of the caller's context."""
+        """Hands what `read` would return to the sink, up to the end of the body or until the sink has enough. Raises as
+        `read` does, and what the sink raises. Calls the sink, in a copy of the caller's context, in the very callback
+        in which the bytes arrive. What the sink did not get is left for `read`."""
         while data := await self.read():
             if sink(data):
                 return
@@ -49,13 +45,12 @@ class HttpReply(Protocol):
         """The body was received whole: `read` will not wait."""
 
     def close(self) -> None:
-        """Drops the connection now, or gives it back to the pool where the body was received whole. Never waits,
-        so nothing can interrupt it; a second time is harmless."""
+        """Drops the connection, or gives it back to the pool where the body was received whole. Never waits;
+        idempotent."""
 
 
 class Transport(Protocol):
-    """What a provider needs of an HTTP client. A connection that had been used before and is lost without a byte of an
-    answer died while it was idle: the request is sent once more."""
+    """A connection that is lost without a byte of an answer died while it was idle: the request is sent once more."""
 
     async def post(
         self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""

@@ -1,9 +1,6 @@
-"""Which proxy a request goes through.
-
-Owns the reading of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in either case, and of `transport.proxy`.
-This machine itself is reached without a proxy of the environment; one that the config names is used for it too. Opens
-nothing. What is shown of a proxy is its host: its address may hold a password.
-"""
+"""Which proxy a request goes through: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in either case, and
+`transport.proxy`. This machine itself is reached without a proxy of the environment. What is shown of a proxy is its
+host: its address may hold a password."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import base64
 import ipaddress
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from tailrace.errors import ConfigError
 
@@ -34,8 +31,7 @@ class Proxy(NamedTuple):
 
 
 class ProxyRules:
-    """`setting` is the value of `transport.proxy`. A SOCKS proxy in ALL_PROXY is for other programs. Raises
-    `ConfigError` for an address that is no proxy's."""
+    """`setting` is the value of `transport.proxy`. A SOCKS proxy in ALL_PROXY is ignored. Raises `ConfigError`."""
 
     def __init__(self, setting: str = NO_PROXY, environ: Mapping[str, str] | None = None) -> None:
         environ = environ if environ is not None else {}
@@ -72,11 +68,15 @@ def _proxy(address: str, where: str) -> Proxy:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https"):
         raise ConfigError("expected the http:// or https:// address of a proxy", key=where)
-    credentials = ""
-    if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        credentials = "Basic " + base64.b64encode(pair.encode()).decode()
-    return Proxy(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), credentials)
+    return Proxy(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), credentials_in(parts))
+
+
+def credentials_in(parts: SplitResult) -> str:
+    """The value of `authorization` that an address itself holds."""
+    if parts.username is None:
+        return ""
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return "Basic " + base64.b64encode(pair.encode()).decode()
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,19 +1,14 @@
-"""Where a request goes, and the bytes of its head.
-
-Pure. Owns the reading of addresses and the encoding of headers: the checks that no header can end its line early are
-here.
-"""
+"""Where a request goes, and the bytes of its head: no header can end its line early. Pure."""
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from tailrace.errors import Rejected
-from tailrace.providers.transport.proxies import Proxy
+from tailrace.providers.transport.proxies import Proxy, credentials_in
 
 _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -70,16 +65,11 @@ def parse_address(url: str) -> Address:
     target = quote(parts.path or "/", safe=_SAFE_IN_PATH)
     if parts.query:
         target += "?" + quote(parts.query, safe=_SAFE_IN_PATH + "?")
-    credentials = ""
-    if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        credentials = "Basic " + base64.b64encode(pair.encode()).decode()
-    return Address(scheme, host, default_port if port is None else port, target, credentials)
+    return Address(scheme, host, default_port if port is None else port, target, credentials_in(parts))
 
 
 def encoded_head(method: str, address: Address, headers: Mapping[str, str], proxy: Proxy | None) -> bytes:
-    """The head but for the length of the body and the empty line. A proxy that the request itself is sent to is given
-    the whole URL and its credentials (RFC 9112, 3.2.2). Raises `Rejected`."""
+    """The head but for the length of the body and the empty line, for a proxy with the whole URL (RFC 9112, 3.2.2)."""
     target = address.target if proxy is None else f"{address.scheme}://{address.authority}{address.target}"
     fields = {"host": address.authority}
     if address.credentials:
