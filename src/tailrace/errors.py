@@ -6,7 +6,7 @@ into these, once, at its edge; the code above an adapter sees only these.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 ErrorKind = Literal["retryable", "permanent"]
 Deadline = Literal["connect", "first_token", "idle", "progress", "total"]
@@ -14,6 +14,10 @@ Deadline = Literal["connect", "first_token", "idle", "progress", "total"]
 
 class TailraceError(Exception):
     """Base of every error that this package raises on purpose. Its text is one line that a user can act on."""
+
+
+class ToolRefused(TailraceError):
+    """A tool does not do what its arguments say: the model reads why."""
 
 
 class ConfigError(TailraceError):
@@ -30,6 +34,7 @@ class ProviderError(TailraceError):
     """A model call failed. Raised as `Retryable` or `Permanent`, never as itself."""
 
     kind: ErrorKind
+    request_id = ""  # of the call, as the provider's error has it
     tried: tuple[str, ...] = ()  # the providers that were asked before the call was given up, in order
 
     def __init__(self, message: str, *, status: int | None = None, code: str = "", provider: str = "") -> None:
@@ -72,6 +77,10 @@ class TimedOut(Retryable):
 
 class StreamCut(Retryable):
     """The stream ended in the middle of the answer, or without its terminal event."""
+
+
+EMPTY_ANSWER = "empty_answer"  # the code of an error: the answer has neither text nor calls, or not those it says
+ANSWER_TOO_LONG = "answer_too_long"  # the code of an error: no other attempt goes on from the answer
 
 
 class PeerError(Retryable):
@@ -153,17 +162,34 @@ class CursorAhead(JournalError):
     """The cursor names an entry that this log has never had."""
 
 
-class RunUnsuccessful(TailraceError):
-    """The run failed. `status` is how it ended, `kind` why, for programs."""
+class RunFailed(TailraceError):
+    """The run failed, or brought no object of the type that it was to bring. `status` is how it ended, `kind` why, for
+    programs; `run` is its result, with the `text` so far and what was `not_executed`."""
 
-    def __init__(self, message: str, *, status: str, kind: str = "") -> None:
+    def __init__(self, message: str, *, status: str, kind: str = "", run: Any = None) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
+        self.run = run
+        self.text: str = run.text if run is not None else ""
+        self.not_executed: tuple[Any, ...] = run.not_executed if run is not None else ()
 
 
 class ForkRefused(TailraceError):
     """No run can begin from this entry of that run. The text says why, and what can be done instead."""
+
+
+SteerRefusal = Literal[
+    "not_steerable", "too_many_steers", "not_taken", "key_used", "steer_committed", "steer_not_found"
+]
+
+
+class SteerRefused(TailraceError):
+    """A message for a run that is under way was not accepted, or cannot be taken back. `code` says why."""
+
+    def __init__(self, message: str, code: SteerRefusal) -> None:
+        self.code: SteerRefusal = code
+        super().__init__(message)
 
 
 class CorruptLog(JournalError):

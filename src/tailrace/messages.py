@@ -213,6 +213,9 @@ class NamedTool(Value, gc=False):
     name: str
 
 
+DEFAULT_MAX_ANSWER_CHARS = 32 * 1024 * 1024
+
+
 class ModelRequest(Value, gc=False):
     """One model call, before a dialect encodes it."""
 
@@ -224,6 +227,7 @@ class ModelRequest(Value, gc=False):
     parallel_tool_calls: bool | None = None
     web_search: WebSearch | None = None
     max_tokens: int | None = None
+    max_answer_chars: int = DEFAULT_MAX_ANSWER_CHARS  # of text, thoughts and arguments: more ends the answer (O178)
     temperature: float | None = None
     top_p: float | None = None
     stop: tuple[str, ...] = ()
@@ -234,7 +238,7 @@ class ModelRequest(Value, gc=False):
     verbosity: str | None = None  # "low", "medium", "high"
     service_tier: str | None = None  # which of a provider's offers serves it: "flex", "priority"; None: the usual one
     cache_prompt: bool = False  # another call will begin with the same: a provider that must be told keeps it
-    prefill: str = ""  # the beginning of the answer, for a continuation after a cut
+    prefill: str = ""  # the beginning of the answer: the client's own, or what was shown before a cut
     keep_events: bool = False  # the provider's own events come too, for a client of the same dialect
     extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last
     verbatim: bool = False  # `extra` has every setting, as a client of the dialect wrote it: none is added to it
@@ -373,6 +377,7 @@ class ErrorDelta(Delta, tag="error_delta"):
     code: str = ""
     status: int | None = None
     cut: bool = False  # the bytes ended early: the provider reported no error
+    request_id: str = ""  # as the provider's body has it
 
 
 AnyDelta: TypeAlias = (
@@ -416,6 +421,7 @@ class Completion(Value, gc=False):
     usage: Usage = Usage()
     refusal: str | None = None
     stop_sequence: str = ""  # the stop string that ended it, where the provider says it or the answer was cut here
+    has_unnamed_call: bool = False  # a call has begun and its name never came: `message` does not have it
 
     @property
     def text(self) -> str:

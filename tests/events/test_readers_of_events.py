@@ -30,7 +30,6 @@ SOME_EVENTS = {
     "runs/delta_log.py": "what a resumed answer has on record; it writes the log",
     "journal/viewed_lines.py": "which stored lines a viewer may have",
     "app/timeline/run_overview.py": "sums over the facts of a run",
-    "cli/runs/live_runs.py": "sums over the newest facts of many runs",
 }
 
 

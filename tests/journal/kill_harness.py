@@ -27,7 +27,7 @@ from pathlib import Path
 from journal.stores import AnyStored, Store
 from tailrace.events import MessageChunk, MessageStop, RunFinished, Snapshot, entry_to_json
 from tailrace.journal.fold import fold
-from tailrace.journal.sqlite.queries import read_all
+from tailrace.journal.sqlite.queries import all_entries
 from tailrace.journal.sqlite.schema import connect
 from tailrace.ports import ENDED, Batch, Durability, Lease, NewRun
 from tailrace.runs.recovery import recover
@@ -173,7 +173,7 @@ async def reading(store: Store) -> AsyncIterator[Callable[[str], Awaitable[Batch
         return
 
     async def read(run_id: str) -> Batch:
-        return read_all(connection, run_id)
+        return Batch(all_entries(connection, run_id))
 
     with closing(connect(Path(store.url.removeprefix("sqlite:///")), writer=False)) as connection:
         yield read

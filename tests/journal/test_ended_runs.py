@@ -10,8 +10,8 @@ import pytest
 
 from tailrace.errors import JournalError, OutputMismatch, RunNotFound, StorageFailed
 from tailrace.events import MessageChunk, MessageRecorded, RunFinished
-from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.memory_first import MemoryFirst
+from tailrace.journal.memory_runs import MemoryRuns
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRun, EndedRuns
 from tailrace.messages import Message, Text
@@ -44,7 +44,7 @@ class Stored:
         self._group.clear()
 
 
-async def begun(journal: MemoryJournal | MemoryFirst, text: str = "Hello.") -> Lease:
+async def begun(journal: MemoryRuns | MemoryFirst, text: str = "Hello.") -> Lease:
     _, lease = await journal.start(NEW, "me")
     assert lease is not None
     journal.append(lease, [MessageChunk(text)])
@@ -54,7 +54,7 @@ async def begun(journal: MemoryJournal | MemoryFirst, text: str = "Hello.") -> L
 @driven
 async def test_the_first_after_a_pause_is_stored_at_once_and_the_next_together() -> None:
     storage = Stored()
-    journal = MemoryJournal(ended_runs=EndedRuns(storage.record))
+    journal = MemoryRuns(EndedRuns(storage.record))
     leases = [await begun(journal) for _ in range(5)]
     told: list[JournalError | None] = []
     for lease in leases[:1]:
@@ -68,13 +68,13 @@ async def test_the_first_after_a_pause_is_stored_at_once_and_the_next_together()
     await asyncio.sleep(INTERVAL_S)
     assert storage.groups[1:] == [[lease.run_id for lease in leases[1:]]]
     assert told == [None] * 5
-    assert not journal.run_ids
+    assert not journal.live
 
 
 @driven
 async def test_a_run_that_is_waited_for_or_watched_is_not_held_back() -> None:
     storage = Stored()
-    journal = MemoryJournal(ended_runs=EndedRuns(storage.record))
+    journal = MemoryRuns(EndedRuns(storage.record))
     first, sealed, watched = [await begun(journal) for _ in range(3)]
     loop = asyncio.get_running_loop()
     journal.seal_soon(first, RunFinished("completed", "Hello."), lambda _: None)
@@ -92,7 +92,7 @@ async def test_a_run_that_is_waited_for_or_watched_is_not_held_back() -> None:
 
 async def test_a_run_that_could_not_be_stored_is_told_and_never_seen_to_end() -> None:
     broken = JournalError("the disk is full")
-    journal = MemoryJournal(ended_runs=EndedRuns(Stored(broken).record))
+    journal = MemoryRuns(EndedRuns(Stored(broken).record))
     lease = await begun(journal)
     viewer = journal.tail(lease.run_id)
     *_, said = await anext(viewer)
@@ -159,7 +159,7 @@ async def test_calls_that_storage_does_not_take_are_lost_and_the_log_says_so_onc
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     storage = Stored(StorageFailed("no space left"))
-    journal = MemoryJournal(ended_runs=EndedRuns(storage.record))
+    journal = MemoryRuns(EndedRuns(storage.record))
     told: list[JournalError | None] = []
 
     async def end(count: int) -> list[str]:
@@ -185,7 +185,7 @@ async def test_calls_that_storage_does_not_take_are_lost_and_the_log_says_so_onc
 
 @driven
 async def test_a_process_that_ends_says_how_many_calls_are_lost(caplog: pytest.LogCaptureFixture) -> None:
-    journal = MemoryJournal(ended_runs=EndedRuns(Stored(StorageFailed("no space left")).record))
+    journal = MemoryRuns(EndedRuns(Stored(StorageFailed("no space left")).record))
     for _ in range(3):
         journal.seal_soon(await begun(journal), RunFinished("completed", "Hello."), lambda _: None)
     await journal.close()
@@ -200,7 +200,7 @@ async def test_readers_do_not_wait_for_calls_that_end_later_where_storage_is_slo
             await super().record(ended)
 
     ended_runs = EndedRuns(Slow().record)
-    journal = MemoryJournal(ended_runs=ended_runs)
+    journal = MemoryRuns(ended_runs)
     recorded: list[str] = []
     ended: list[str] = []
 

@@ -389,10 +389,10 @@ async def test_a_run_that_cannot_be_read_keeps_no_other_from_being_taken_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Damaged(MemoryJournal):
-        async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+        async def read(self, run_id: str, *, after: int = 0) -> Batch:
             if run_id == bad.id:
                 raise CorruptLog("checksum")
-            return await super().read(run_id, after=after, limit=limit)
+            return await super().read(run_id, after=after)
 
     journal = Damaged(clock=now)
     bad = await journal.create(NewRun("call"))

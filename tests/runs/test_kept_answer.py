@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
 from tailrace.events import (

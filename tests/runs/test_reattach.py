@@ -10,13 +10,14 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from runs.test_takeover import killed, recovering, victim
 from tailrace.agent.model_call import _SummaryListener
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.calls.service import CallSpec
 from tailrace.config.load import Config, load
@@ -32,8 +33,18 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.messages import user
+from tailrace.providers import call
 from tailrace.providers.http.reattaching import ReattachingHttpProvider
+from tailrace.providers.open_attempt import ResumableAnswer
+from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import finished
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine tells the provider late."""
+    monkeypatch.setattr(call, "CANCEL_TIMEOUT_S", 60.0)
+
 
 WORDS = [f"word{n} " for n in range(40)]
 TEXT = "".join(WORDS)
@@ -214,7 +225,10 @@ async def test_a_connection_that_is_cut_in_the_middle_is_read_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["agent", "call", "llm_call"])
-async def test_a_dead_processs_run_that_is_stopped_is_cancelled_at_the_provider(tmp_path: Path, kind: str) -> None:
+async def test_a_dead_processs_run_that_is_stopped_is_cancelled_at_the_provider_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Then it is ended: a process that dies in between leaves a run that the next one stops."""
     async with (
         GatedModel().serving() as model,
         tailrace_serve(tmp_path / "provider", model) as url,
@@ -222,10 +236,20 @@ async def test_a_dead_processs_run_that_is_stopped_is_cancelled_at_the_provider(
         victim(tmp_path, kind) as (process, run_id),
     ):
         await killed(process)
-        stops = {"agent": app.agents.stop, "call": app.calls.stop, "llm_call": app.flows.stop}
-        await stops[kind](run_id)
+        hosts: dict[str, RunHost[Any]] = {"agent": app.agents, "call": app.calls, "llm_call": app.flows}
+        left_calls, states = hosts[kind].left_calls, list[str]()
+        assert left_calls is not None
+        cancel_answer = left_calls.cancel
+
+        async def cancel(answer: ResumableAnswer) -> None:
+            states.append((await app.journal.get(run_id)).state)
+            await cancel_answer(answer)
+
+        monkeypatch.setattr(left_calls, "cancel", cancel)
+        await hosts[kind].stop(run_id)
         assert (await finished(app.journal, run_id)).status == "stopped"
         await model.left.wait()
+        assert states == ["running"]
 
 
 async def test_a_stopped_run_is_cancelled_at_the_provider(tmp_path: Path) -> None:

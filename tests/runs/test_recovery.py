@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.app.housekeeping import Retained, Retention, retain
 from tailrace.errors import RunParked, RunSealed, StaleEpoch
 from tailrace.events import (
     AnyEvent,
@@ -24,7 +25,6 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.retention import Retained, Retention, retain
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import SpentTokens, Usage, assistant
 from tailrace.ports import Journal, NewRun, Signal

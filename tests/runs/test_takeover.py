@@ -14,7 +14,7 @@ import pytest
 from proof.memory_platform import MemoryPlatform
 
 from runs.victim import PLACE
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
 from tailrace.delivery.port import Capabilities

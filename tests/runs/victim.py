@@ -15,7 +15,7 @@ from pathlib import Path
 
 from proof.memory_platform import MemoryPlatform
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.calls.service import CallSpec
 from tailrace.config.load import load

@@ -18,6 +18,10 @@ from tailrace.events.attempts import ProviderAnswer as ProviderAnswer
 from tailrace.events.attempts import ProviderEvents as ProviderEvents
 from tailrace.events.attempts import ToolArgumentsChunk as ToolArgumentsChunk
 from tailrace.events.attempts import UsageRecorded as UsageRecorded
+from tailrace.events.steers import SteerAccepted as SteerAccepted
+from tailrace.events.steers import SteerCommitted as SteerCommitted
+from tailrace.events.steers import SteerReturned as SteerReturned
+from tailrace.events.steers import SteerSoFar as SteerSoFar
 from tailrace.messages import FileChange, Message, SpentTokens, ToolFile, Usage
 
 RunStatus = Literal["completed", "incomplete", "failed", "stopped"]
@@ -45,7 +49,8 @@ class Commentary(Event):
 
 
 class ToolCallChunk(Event):
-    """A tool call begins. `index` grows by one per call within the run."""
+    """A tool call begins, or its state changes: then `preview` is what the tool reports, without `args`. `index` says
+    which call, and grows by one per call within the run."""
 
     tool_name: str
     preview: str | None = None
@@ -116,7 +121,8 @@ class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class RunFinished(Event):
     """Last of every log. `output` is what a non-streaming call would have returned. `spent` is the usage by model; the
-    journal adds it from the entries before. It is unset where nothing was used."""
+    journal adds it from the entries before. It is unset where nothing was used; `not_executed`, where no action of a
+    turn was left out."""
 
     status: RunStatus
     output: str = ""
@@ -124,6 +130,15 @@ class RunFinished(Event):
     error: RunFailure | None = None
     at: float = 0.0
     spent: tuple[SpentTokens, ...] | msgspec.UnsetType = msgspec.UNSET
+    not_executed: tuple[NotExecuted, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class SubRunStarted(Event):
+    """A call of this run is a run of its own: `run_id` has its log. The same again where the call is resumed."""
+
+    run_id: str
+    tool_name: str
+    index: int = 0
 
 
 class ReasoningChunk(Event):
@@ -134,22 +149,25 @@ class ReasoningChunk(Event):
 
 class MessageRecorded(Event):
     """A message joined the history, whole: a reader may skip every chunk before it. `stop` is how the answer ended, a
-    neutral stop reason, "cut" where it broke off or "stopped"; `stop_sequence` the stop string, where it is known."""
+    neutral stop reason, "cut" where it broke off, "stopped", or `REJECTED`; `stop_sequence` the stop string, where it
+    is known; `not_executed` the calls that broke off with it."""
 
     message: Message
     stop: str = ""
     stop_sequence: str = ""
+    not_executed: tuple[NotExecuted, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
-NotExecutedKind = Literal["denied", "no_answer", "no_one_to_ask", "forbidden", "failed"]
+REJECTED = "rejected"  # the answer was not of the form that was asked for: its text is withdrawn, another one follows
+NotExecutedKind = Literal["denied", "no_answer", "no_one_to_ask", "forbidden", "failed", "lost"]
 
 
 class NotExecuted(msgspec.Struct, frozen=True):
     """An action that the model called for and that was not carried out. `command` is what would have run, `reason`
     says why it did not, in words; `kind` for programs: the user said no, gave no answer in time, could not be asked;
-    the rules forbid it; or what has to come before it failed."""
+    the rules forbid it; what has to come before it failed; or the call broke off with the stream."""
 
-    tool_name: str
+    tool_name: str  # empty where the stream broke off before the name
     command: str
     reason: str
     kind: NotExecutedKind
@@ -168,10 +186,10 @@ class ToolOutputRecorded(Event):
 
 
 class ApprovalAsked(Event):
-    """`digest` binds the answer to exactly what will run, to the directory and to the requester. Only `requester` may
-    give the answer; `requester_name` is what people call them, where that is known. An answer for the session holds in
-    `session`; without a name, in this run. `asked_at` and `expires_at` are the wall clock; 0 where it is not known, or
-    where no surface can ask."""
+    """`digest` binds the answer to exactly what will run, to the directory and to the requester. The answer is for
+    `requester` to give, and for who may answer in their place; `requester_name` is what people call them, where that is
+    known. An answer for the session holds in `session`; without a name, in this run. `asked_at` and `expires_at` are
+    the wall clock; 0 where it is not known, or where no surface can ask."""
 
     approval_id: str
     tool_name: str
@@ -202,7 +220,7 @@ class HistoryCompressed(Event):
 
 
 class ApprovalAnswered(Event):
-    """`by` is the requester; "timeout" where no answer came in time, "nobody" where no surface could ask.
+    """`by` is who answered; "timeout" where no answer came in time, "no surface" where no surface could ask.
     `reason` is what the person says about a denial."""
 
     approval_id: str
@@ -375,31 +393,26 @@ class Snapshot(Event):
     state: InstanceState | None = None  # of a sequence
     calls: tuple[CallSoFar, ...] = ()  # being written: a whole one is among the tools once it begins
     spent: tuple[SpentTokens, ...] = ()  # `usage` by model
+    steers: tuple[SteerSoFar, ...] = ()
 
 
 # Kinds of facts, for readers of logs that ignore a whole kind. A `match` over events names every kind and ends in
 # `assert_never`: a new event then fails the type check wherever it is forgotten.
-RunFact: TypeAlias = RunStarted | RunForked | RunFinished
+RunFact: TypeAlias = RunStarted | RunForked | SubRunStarted | RunFinished
 ShownFact: TypeAlias = ReasoningChunk | ToolArgumentsChunk | ProviderEvents | ProviderAnswer  # decide nothing
 AttemptFact: TypeAlias = AttemptStarted | AnswerKept | AttemptDiscarded | UsageRecorded
 HistoryFact: TypeAlias = MessageRecorded | ToolOutputRecorded | HistoryCompressed
 ApprovalFact: TypeAlias = ApprovalAsked | ApprovalAnswered
+SteerFact: TypeAlias = SteerAccepted | SteerCommitted | SteerReturned
 SequenceFact: TypeAlias = (
     StateChanged | StepStarted | StepFailed | StepFinished | StepCancelled | SignalReceived | LlmDelta
 )
-Fact: TypeAlias = RunFact | AttemptFact | ShownFact | HistoryFact | ApprovalFact | SequenceFact | Delivered
+Fact: TypeAlias = RunFact | AttemptFact | ShownFact | HistoryFact | ApprovalFact | SteerFact | SequenceFact | Delivered
 AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot
+PIECES = (MessageChunk, ReasoningChunk, ToolArgumentsChunk)  # a later event has each of these texts whole
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
-
-
-class _Envelope(msgspec.Struct):
-    seq: int
-    attempt: int = 1
-
-
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -427,8 +440,3 @@ def from_json(data: bytes | str) -> AnyEvent:
 def entry_to_json(entry: Entry) -> bytes:
     """`{"seq":3,"attempt":1,"type":"message_chunk","text":"Hel"}`"""
     return b'{"seq":%d,"attempt":%d,%b' % (entry.seq, entry.attempt, _ENCODER.encode(entry.event)[1:])
-
-
-def entry_from_json(data: bytes | str) -> Entry:
-    envelope = _ENVELOPE.decode(data)
-    return Entry(envelope.seq, _DECODER.decode(data), envelope.attempt)

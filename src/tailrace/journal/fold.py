@@ -16,6 +16,7 @@ import msgspec
 from tailrace import events
 from tailrace.events import AnyEvent, Entry
 from tailrace.events.attempt_text import AttemptText
+from tailrace.events.steers import Steers
 from tailrace.messages import SpentTokens, Usage
 
 _SHOWN_ONLY = (
@@ -100,6 +101,7 @@ class Fold:
         self._error: events.RunFailure | None = None
         self._steps: defaultdict[str, _Step] = defaultdict(_Step)  # by block id, in the order of their first entry
         self._state: events.InstanceState | None = None
+        self.steers = Steers()
 
     @property
     def output(self) -> str:
@@ -135,6 +137,7 @@ class Fold:
                 for index, call in self._calls.items()
             ),
             self.spent,
+            self.steers.all,
         )
 
     @property
@@ -173,8 +176,9 @@ class Fold:
                 self._calls.setdefault(index, events.CallSoFar(name, index, attempt))
                 self._arguments.setdefault(index, []).append(text)
             case events.ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
-                self._tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
-                self._place_approvals(name, index)
+                if (known := self._tools.get(index)) is None or known.ok is not None:  # else its state has changed
+                    self._tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
+                    self._place_approvals(name, index)
             case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
                 begun = self._tools.get(index, events.ToolSoFar(name, index, attempt))
                 self._tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
@@ -204,6 +208,8 @@ class Fold:
                 if approval := self._approvals.get(approval_id):
                     answered = msgspec.structs.replace(approval, decision=decision, by=by, reason=reason)
                     self._approvals[approval_id] = answered
+            case events.SteerAccepted() | events.SteerCommitted() | events.SteerReturned():
+                self.steers.apply(event, len(self._messages))
             case events.RunFinished(status=status, error=error):
                 self.status, self._error = status, error
                 self._forget_calls()
@@ -215,7 +221,7 @@ class Fold:
                 pass  # for clients of the provider's dialect; the chunks beside them say the same
             case events.RunForked():
                 pass  # the copied entries before it are like the run's own
-            case events.AnswerKept() | events.SignalReceived() | events.Delivered():
+            case events.AnswerKept() | events.SignalReceived() | events.Delivered() | events.SubRunStarted():
                 pass  # for the history and the delivery ledger, not shown
             case events.LongToolHint() | events.GatewayNotice():
                 pass  # shown live, never kept
@@ -275,6 +281,7 @@ class Fold:
         self._spent = {(each.provider, each.model): each.usage for each in state.spent}
         self._steps = defaultdict(_Step, {known.block_id: _Step(known) for known in state.steps})
         self._state = state.state
+        self.steers = Steers(state.steers)
 
 
 def fold(entries: Iterable[Entry]) -> Fold:

@@ -200,13 +200,6 @@ class Tail(Waiters):
         elif self.event is not None:
             super().wake()
 
-    def replace_all(self, batch: Batch) -> None:
-        """Keeps these entries alone: the ones before them were compacted."""
-        self.forget()
-        self.live.resync()
-        self.last_seq = batch[0].seq - 1
-        self.publish(batch)
-
     def _shrink(self, window: int) -> None:
         drop = 0
         while self._kept > window and drop < len(self._batches) - 1:

@@ -7,7 +7,6 @@ the process dies before the run ends, or storage fails when it does, the run is 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import wraps
@@ -18,12 +17,10 @@ from tailrace.errors import JournalError
 from tailrace.events import Entry, RunFinished
 from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import Source, ViewedJournal
-from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.sessions.session_runs import joined
+from tailrace.journal.memory_runs import MemoryRuns
 from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRun, EndedRuns
 from tailrace.ports import RUNS_LIMIT, Journal, Lease, NewRun, Run, RunFilter, SessionPage, SessionRuns, Versioned
 
-_ALL = 1_000_000  # sessions: what lives in memory is little
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -56,8 +53,12 @@ class MemoryFirst(ViewedJournal):
     ) -> None:
         self._storage = storage
         self._ended_runs = EndedRuns(storage.record, record_every_s)
-        self._memory = MemoryJournal(clock=clock, ended_runs=self._ended_runs)
-        self._in_memory = self._memory.run_ids
+        self._memory = MemoryRuns(self._ended_runs, clock)
+        self._live = self._memory.live
+        self.unpark = storage.unpark
+        self.park = storage.park
+        self.orphans = storage.orphans
+        self.next_run = storage.next_run
         self.get_value = storage.get_value
         self.list_values = storage.list_values
         self.swap_value = storage.swap_value
@@ -68,8 +69,8 @@ class MemoryFirst(ViewedJournal):
         self.is_dead = storage.is_dead
         self.check = storage.check
 
-    def _journal_of(self, run_id: str) -> MemoryJournal | Storage:
-        return self._memory if run_id in self._in_memory else self._storage
+    def _journal_of(self, run_id: str) -> MemoryRuns | Storage:
+        return self._memory if run_id in self._live else self._storage
 
     @property
     def bus(self) -> Bus | None:
@@ -87,8 +88,6 @@ class MemoryFirst(ViewedJournal):
     claim = _routed(Journal.claim)
     renew = _routed(Journal.renew)
     release = _routed(Journal.release)
-    park = _routed(Journal.park)
-    unpark = _routed(Journal.unpark)
     commit = _routed(Journal.commit)
     seal = _routed(Journal.seal)
     signal = _routed(Journal.signal)
@@ -105,9 +104,8 @@ class MemoryFirst(ViewedJournal):
     compact = _routed(Journal.compact)
 
     async def create(self, new: NewRun) -> Run:
-        if new.idempotency_key and (known := await self._run_with_key(new)) is not None:
-            return known
-        return await (self._memory if new.durability == "memory" else self._storage).create(new)
+        """A run that waits to be claimed is stored, whatever its durability."""
+        return self._memory.run_with_key(new.idempotency_key) or await self._storage.create(new)
 
     def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> Coroutine[Any, Any, tuple[Run, Lease | None]]:
         journal = self._memory if new.durability == "memory" else self._storage
@@ -116,7 +114,7 @@ class MemoryFirst(ViewedJournal):
         return journal.start(new, owner, lease_s=lease_s)
 
     async def _start_once(
-        self, journal: MemoryJournal | Storage, new: NewRun, owner: str, lease_s: float
+        self, journal: MemoryRuns | Storage, new: NewRun, owner: str, lease_s: float
     ) -> tuple[Run, Lease | None]:
         if (known := await self._run_with_key(new)) is not None:
             return known, None
@@ -133,13 +131,13 @@ class MemoryFirst(ViewedJournal):
     writer = _routed(Journal.writer)
 
     def seal_soon(self, lease: Lease, finished: RunFinished, then: Callable[[JournalError | None], None]) -> None:
-        journal = self._memory if lease.run_id in self._in_memory else self._storage
+        journal = self._memory if lease.run_id in self._live else self._storage
         journal.seal_soon(lease, finished, then)  # not `_routed`: for every request
 
     # A reader of runs sees those that have ended as ended: they are recorded first.
 
     async def get(self, run_id: str) -> Run:
-        if run_id in self._in_memory:
+        if run_id in self._live:
             await self._ended_runs.flush()
         return await self._journal_of(run_id).get(run_id)
 
@@ -149,54 +147,24 @@ class MemoryFirst(ViewedJournal):
         return sorted(found.values(), key=attrgetter("id"), reverse=True)[: wanted.get("limit", RUNS_LIMIT)]
 
     async def delete(self, run_id: str) -> None:
-        if run_id in self._in_memory:
+        if run_id in self._live:
             await self._ended_runs.flush()
         await self._journal_of(run_id).delete(run_id)
+
+    # A session has its run in memory once that has ended.
 
     async def sessions(
         self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
     ) -> SessionPage:
         await self._ended_runs.flush()
-        stored = await self._storage.sessions(kind, search=search, before=before, limit=limit)
-        in_memory = {session.id for session in (await self._memory.sessions(kind, limit=_ALL)).sessions}
-        if not in_memory:
-            return stored
-        found = (await self._memory.sessions(kind, search=search, limit=_ALL)).sessions
-        wanted = {session.id for session in found} | {session.id for session in stored.sessions}
-        whole = [await self.session(name, kind) if name in in_memory else None for name in wanted]
-        listed = [session for session in stored.sessions if session.id not in in_memory]
-        listed += [
-            each
-            for each in whole
-            if each is not None
-            and (before is None or each.newest.id < before)
-            and (stored.next is None or each.newest.id >= stored.next)  # an older one comes with the next page
-        ]
-        listed.sort(key=lambda session: session.newest.id, reverse=True)
-        last = listed[limit - 1].newest.id if len(listed) > limit else stored.next
-        return SessionPage(listed[:limit], last)
+        return await self._storage.sessions(kind, search=search, before=before, limit=limit)
 
     async def session(self, session: str, kind: str) -> SessionRuns | None:
         await self._ended_runs.flush()
-        live, stored = await self._memory.session(session, kind), await self._storage.session(session, kind)
-        return joined(live, stored) if live is not None and stored is not None else live or stored
-
-    async def next_run(self, session: str, kind: str, after: str) -> Run:
-        waiting = [
-            asyncio.ensure_future(journal.next_run(session, kind, after)) for journal in (self._memory, self._storage)
-        ]
-        try:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            return min((task.result() for task in done), key=attrgetter("id"))
-        finally:
-            for task in waiting:
-                task.cancel()
-
-    async def orphans(self) -> list[Run]:
-        return [*await self._storage.orphans(), *await self._memory.orphans()]
+        return await self._storage.session(session, kind)
 
     async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
-        found = {run_id: await self._memory.facts(run_id) for run_id in run_ids if run_id in self._in_memory}
+        found = {run_id: await self._memory.facts(run_id) for run_id in run_ids if run_id in self._live}
         stored = [run_id for run_id in run_ids if run_id not in found]
         found.update(zip(stored, await self._storage.facts_of_runs(stored), strict=True))
         return [found[run_id] for run_id in run_ids]

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from tailrace.errors import ConfigError
 from tailrace.journal.bus import Bus
-from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.memory_first import MemoryFirst, Storage
 from tailrace.journal.stored.storage_format import NothingStored
 from tailrace.plugins.installed import bus_for, store_examples, store_for
@@ -58,19 +57,25 @@ async def open_journal(
 
         journal = MemoryFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
     elif url.startswith("memory:"):
-        journal = MemoryJournal(clock=clock)
+        journal = _empty_journal(clock)
     else:
         own_clock = None if clock is time.time else clock
         try:
             storage = await _opener(url)(url, password=password, clock=own_clock, on_lag=on_lag, bus=bus, make=make)
         except NothingStored:
-            journal = MemoryJournal(clock=clock)
+            journal = _empty_journal(clock)
         else:
             journal = MemoryFirst(storage, clock=clock)
     try:
         yield journal
     finally:
         await journal.close()
+
+
+def _empty_journal(clock: Callable[[], float]) -> Journal:
+    from tailrace.journal.memory import MemoryJournal
+
+    return MemoryJournal(clock=clock)
 
 
 def _opener(url: str) -> OpenStorage:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.errors import JournalError, OutputMismatch, RunSealed
-from tailrace.events import AnyEvent, Entry, RunFinished, Snapshot
+from tailrace.events import AnyEvent, Entry, RunFinished, Snapshot, SteerReturned
 from tailrace.journal.fold import Fold
 from tailrace.system.random_hex import random_hex
 
@@ -59,8 +59,8 @@ class OpenLog:
         return seq
 
     def finish(self, finished: RunFinished) -> Entry:
-        """The last entry, with what was spent. Raises `OutputMismatch` where `finished.output` is not what the entries
-        say."""
+        """The last entry, with what was spent, after the return of each message that no model call has taken (N165).
+        Raises `OutputMismatch` where `finished.output` is not what the entries say."""
         if self.refusal is not None:
             raise self.refusal
         output, spent = self.fold.output, self.fold.spent
@@ -73,6 +73,9 @@ class OpenLog:
             )
         if spent:
             finished = msgspec.structs.replace(finished, spent=spent)
+        for left in self.fold.steers.pending:
+            returned = SteerReturned(left.steer_id, "run_stopped" if finished.status == "stopped" else "run_ended")
+            self.append([returned], self.fold.attempt)
         entry = Entry(self.seq + 1, finished, self.fold.attempt)
         self.seq = entry.seq
         self.pending.append(entry)

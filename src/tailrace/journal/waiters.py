@@ -1,4 +1,4 @@
-"""Tasks that wait for a change in this process, and how they are woken: all at once, at most so often, or by value."""
+"""Tasks that wait for a change in this process, and how they are woken: all at once, or by value."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ class Waiters:
             self.event = None
 
 
-class PacedWaiters(Waiters):
-    """Waiters that `wake_soon` wakes at most once in so many seconds: at once after a pause, else when the time has
-    passed. Costs nothing while no task waits."""
+class ValueWaiters(Waiters):
+    """Tasks that wait for a value to change. `changed` wakes those of one value, `wake` and `wake_soon` all of them:
+    `wake_soon` at most once in so many seconds, at once after a pause, else when the time has passed."""
 
-    __slots__ = ("_interval_s", "_not_before", "_timer")
+    __slots__ = ("_by_value", "_interval_s", "_not_before", "_timer")
 
     def __init__(self, interval_s: float) -> None:
         super().__init__()
+        self._by_value: dict[tuple[str, str], asyncio.Event] = {}
         self._interval_s = interval_s
         self._not_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -50,16 +51,6 @@ class PacedWaiters(Waiters):
         self._timer = None
         self._not_before = at + self._interval_s
         self.wake()
-
-
-class ValueWaiters(PacedWaiters):
-    """Tasks that wait for a value to change. `changed` wakes those of one value, `wake` and `wake_soon` all of them."""
-
-    __slots__ = ("_by_value",)
-
-    def __init__(self, interval_s: float) -> None:
-        super().__init__(interval_s)
-        self._by_value: dict[tuple[str, str], asyncio.Event] = {}
 
     def next_change(self, namespace: str, key: str) -> asyncio.Event:
         """As `next_time`, of this value."""

@@ -42,13 +42,17 @@ class WakeupPipe:
     for new pipes and wakes them in return. So a commit made before a new process was known is not missed either.
     """
 
-    def __init__(self, database: Path) -> None:
-        self._directory = database.with_name(database.name + "-pipes")
+    def __init__(self, database: Path | None) -> None:
+        """Without a database file there are no peers and no pipe."""
         self._lock = threading.Lock()
         self._peers: dict[str, int] = {}
-        self.name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.fd: int | None = None
         self._own_writer: int | None = None
+        self.name = ""
+        if database is None:
+            return
+        self._directory = database.with_name(database.name + "-pipes")
+        self.name = f"{os.getpid()}-{secrets.token_hex(4)}"
         try:
             self._create()
         except (OSError, AttributeError):
@@ -100,11 +104,6 @@ class WakeupPipe:
         if self.name not in names:
             raise FileNotFoundError(f"{self._directory / self.name} was removed")
 
-    @property
-    def has_peers(self) -> bool:
-        """Whether another process has the journal open."""
-        return bool(self._peers)
-
     def is_alive(self, name: str) -> bool:
         """Whether the process that owns this pipe lives; True where that cannot be known, as without such a pipe."""
         return not name or self.fd is None or name == self.name or not self._is_dead(name)
@@ -115,6 +114,8 @@ class WakeupPipe:
     def remove_dead(self, keep: Collection[str]) -> None:
         """Removes the pipes of dead processes, but for those that are needed to know that their processes are dead: a
         run names them, or they died so lately that something else may."""
+        if self.fd is None:
+            return
         long_ago = time.time() - DEAD_KEPT_S
         with contextlib.suppress(OSError):
             for name in self._names() - {*keep, self.name}:

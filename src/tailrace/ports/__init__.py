@@ -36,6 +36,7 @@ from tailrace.ports.log_pages import Batch as Batch
 from tailrace.ports.log_pages import Frame as Frame
 from tailrace.ports.log_pages import LogPage as LogPage
 from tailrace.ports.log_pages import StoredLine as StoredLine
+from tailrace.ports.tools import CallContext as CallContext
 from tailrace.ports.tools import Effect as Effect
 from tailrace.ports.tools import EffectKind as EffectKind
 from tailrace.ports.tools import Tool as Tool
@@ -62,6 +63,10 @@ class StreamDecoder(Protocol):
     def complete(self) -> bool:
         """The dialect's terminal event came and no error did."""
 
+    @property
+    def skipped(self) -> str:
+        """Why one event of the stream was left out; empty where all could be read."""
+
     def rebuilt_body(self) -> JsonObject:
         """The provider's own non-streaming response body, rebuilt from what came so far."""
 
@@ -79,6 +84,11 @@ class AnswerStream(Protocol):
     def completion(self) -> Completion:
         """The answer so far: complete after `pump` has returned, partial before. Works after the connection is closed
         too."""
+
+    @property
+    def skipped(self) -> str:
+        """Why one event of the stream was left out; empty where all could be read."""
+        return ""
 
     @property
     def resumable_id(self) -> str:

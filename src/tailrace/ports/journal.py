@@ -241,8 +241,8 @@ class LogTail(Protocol):
     """The log of a run for its readers: once, or live from a cursor on. Every method raises `RunNotFound` for an
     unknown id."""
 
-    async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
-        """Committed entries with seq > `after`, at most `limit`. A cursor that points at compacted entries is
+    async def read(self, run_id: str, *, after: int = 0) -> Batch:
+        """Committed entries with seq > `after`. A cursor that points at compacted entries is
         answered with a `Snapshot` first, which replaces them."""
 
     async def facts(self, run_id: str) -> list[Entry]:

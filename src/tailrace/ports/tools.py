@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from tailrace.events import AnyEvent
 from tailrace.messages import FileChange, JsonObject, ToolFile, ToolSpec
 
 EffectKind = Literal["none", "command", "write", "external"]
@@ -46,6 +48,24 @@ class ToolContext(Protocol):
 
     def progress(self, text: str) -> None:
         """A progress line while the tool runs: shown to live viewers, never stored."""
+
+    def ask(self, question: str, /) -> Awaitable[bool]:
+        """Whether a person says yes, in the middle of the call. Takes the way of every approval."""
+
+
+@runtime_checkable
+class CallContext(ToolContext, Protocol):
+    """The same, for a tool that begins a run of its own."""
+
+    @property
+    def call_index(self) -> int:
+        """Which of the run's calls this is, counted from 0."""
+
+    def record(self, event: AnyEvent) -> None:
+        """Adds it to the log of the run that calls."""
+
+    def is_stopped(self) -> bool:
+        """Whether the run was stopped, where the call is cancelled: else another process goes on with it."""
 
 
 class Tool(Protocol):

@@ -7,7 +7,7 @@ from typing import Final
 
 from tailrace.events import ApprovalAnswered, ApprovalAsked, ApprovalSoFar
 
-NO_SURFACE: Final = "nobody"  # `ApprovalAnswered.by` where no surface could ask
+NO_SURFACE: Final = "no surface"  # `ApprovalAnswered.by` where no surface could ask
 TIMED_OUT: Final = "timeout"  # `ApprovalAnswered.by` where the time was up
 RUN_OVER: Final = "run over"  # in place of a name, for a question that was open when its run ended
 WRITTEN_OVER: Final = "newer message"  # the same, where a newer message has ended the run
@@ -35,7 +35,7 @@ def forget_command(asked: ApprovalAsked) -> str:
 def unanswered_words(asked: ApprovalAsked | None, by: str) -> str:
     """Why there was no answer; empty where there was one."""
     if by == NO_SURFACE:
-        return "there was nobody to ask"
+        return "no surface could ask"
     if by == RUN_OVER:
         return "the run ended before an answer came"
     if by == WRITTEN_OVER:
@@ -43,4 +43,4 @@ def unanswered_words(asked: ApprovalAsked | None, by: str) -> str:
     if by != TIMED_OUT:
         return ""
     waited_s = round(asked.expires_at - asked.asked_at) if asked is not None and asked.expires_at else 0
-    return f"nobody answered within {waited_s} s" if waited_s else "nobody answered in time"
+    return f"no answer came within {waited_s} s" if waited_s else "no answer came in time"

@@ -24,9 +24,13 @@ def owner_of(run: Run) -> str:
 
 
 def charged_to(run: Run) -> str:
-    """A chat platform's name for what its users ask: their number has no bound."""
-    platform, colon, _ = run.new.session.partition(":")
-    if colon and is_platform(platform):
-        return platform
+    """The owner; a chat platform's name for what its users ask in the chat: their number has no bound. The session does
+    not count: an admin may write to a platform's."""
     owner = owner_of(run)
-    return _SURFACES.get(owner, owner) or UNKNOWN
+    return platform_of(owner) or _SURFACES.get(owner, owner) or UNKNOWN
+
+
+def platform_of(name: str) -> str:
+    """The platform that a conversation or a user of this name belongs to (`<platform>:<id>`); empty for any other."""
+    platform, colon, _ = name.partition(":")
+    return platform if colon and is_platform(platform) else ""

@@ -248,6 +248,10 @@ class DeltaLog(CallListener):
         text = f"⚠️ The answer that {provider} keeps cannot be read on; going on without it."
         self.add(GatewayNotice("answer_lost", text, {"provider": provider, "reason": str(error)[:MAX_REASON_CHARS]}))
 
+    def event_skipped(self, provider: str, reason: str) -> None:
+        text = f"⚠️ One event of {provider}'s answer could not be read: a piece of the text may be missing."
+        self.add(GatewayNotice("event_skipped", text, {"provider": provider, "reason": reason[:MAX_REASON_CHARS]}))
+
     def deltas(self, deltas: list[AnyDelta]) -> None:
         self.streamed = True
         if not self._flush_every_s:

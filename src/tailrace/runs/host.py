@@ -311,17 +311,17 @@ class RunHost(ABC, Generic[E]):
 
         async def last_words(run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
             left.extend(open_attempts(entries).values())
+            for attempt in left:  # before the end is on record: a process that dies here leaves it to the next one
+                if attempt.resumable is not None and self.left_calls is not None:
+                    try:
+                        await self.left_calls.cancel(attempt.resumable)
+                    except TailraceError as exc:
+                        self._log.info("the answer of run %s was not cancelled at its provider: %s", run_id, exc)
             return await self._last_words(run, entries)
 
         at = self._clock()
         run = await stop_run(self._journal, run_id, self._owner, at=at, by=by, newer=newer, last_words=last_words)
         self._count_lost(run, [lost for attempt in left if (lost := attempt.lost_usage) is not None])
-        for attempt in left:
-            if (answer := attempt.resumable) is not None and self.left_calls is not None:
-                try:
-                    await self.left_calls.cancel(answer)
-                except TailraceError as exc:
-                    self._log.info("the answer of run %s was not cancelled at its provider: %s", run_id, exc)
 
     def _count_lost(self, run: Run, lost: Sequence[UsageRecorded]) -> None:
         if lost and self.left_calls is not None:

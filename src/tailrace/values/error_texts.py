@@ -153,13 +153,20 @@ TABLE: Final[dict[Meaning, tuple[ErrorText, ...]]] = {
         ErrorText("several", r"cannot (?:be )?stream|without stream", "This endpoint cannot stream"),
     ),
     "names_a_field": (
+        # A name with an underscore (`top_k`, `call_7`), a place in a list, or the field that the provider said itself.
         ErrorText(
             "all",
-            r"\b(?:messages|temperature|top_p|max_(?:completion_|output_)?tokens|stop_sequences|tools|tool_choice|"
-            r"tool_calls?|parallel_tool_calls|disable_parallel_tool_use|response_format|json_schema|reasoning_effort|"
-            r"reasoning|thinking|output_config|stream_options|logprobs|logit_bias|prompt_cache_key|metadata|"
-            r"previous_response_id|instructions|(?i:images?|image_url|multi-?modal))\b",
+            r"\b(?!req|status|error|\w*(?:error|request)\b)[a-z]+_\w|[a-z](?:\.|\[)\d|\((?!stream\))[a-z][\w.\[\]]*\)$",
+            "No tool output found for function call call_7.",
+        ),
+        ErrorText(
+            "all",
+            r"\b(?:messages|temperature|tools|reasoning|thinking|logprobs|metadata|instructions|"
+            r"(?:system|input|model|user)(?=:)|(?i:images?|multi-?modal))\b",
             "temperature is out of range",
+        ),
+        ErrorText(
+            "Anthropic", r"(?<!\bstream: )Extra inputs are not permitted", "colour: Extra inputs are not permitted"
         ),
     ),
     "field_refused": (

@@ -46,18 +46,26 @@ class TextRedactor:
     """What is secret, compiled once. `redact` is for whole texts; `stream` gives a filter for one streamed text."""
 
     def __init__(self, secrets: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        self.secrets = tuple(secret_values(secrets))
         self.words = tuple(patterns)
+        self.secrets: tuple[str, ...] = ()
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """These are secret from now on, beside those that are."""
+        self.secrets = tuple(secret_values([*self.secrets, *secrets]))
         self._spellings = spellings(self.secrets)
         alternatives = [re.escape(spelling) for spelling in self._spellings] + [f"(?:{word})" for word in self.words]
         self.pattern = re.compile("|".join(alternatives)) if alternatives else None
 
     def redact(self, text: str) -> str:
-        if self.pattern is None:
-            return text
-        if not self.words and not any(map(text.__contains__, self._spellings)):
-            return text  # nearly every text: a search for each spelling is many times faster than the pattern
-        return self.pattern.sub(REDACTED, text)
+        return self.pattern.sub(REDACTED, text) if self.pattern is not None and self._may_match(text) else text
+
+    def matches(self, text: str) -> list[re.Match[str]]:
+        return [*self.pattern.finditer(text)] if self.pattern is not None and self._may_match(text) else []
+
+    def _may_match(self, text: str) -> bool:
+        """Nearly never: a search for each spelling is many times faster than the pattern."""
+        return bool(self.words) or any(map(text.__contains__, self._spellings))
 
     def stream(self) -> RedactingStream:
         return RedactingStream(self)
@@ -80,11 +88,7 @@ class TextRedactor:
 
     def _before_match(self, data: str, keep: int) -> int:
         """A complete secret that straddles the cut stays whole: it is held together with what follows."""
-        if self.pattern is not None:
-            for match in self.pattern.finditer(data):
-                if match.start() < keep < match.end():
-                    return match.start()
-        return keep
+        return next((found.start() for found in self.matches(data) if found.start() < keep < found.end()), keep)
 
     @property
     def idle(self) -> bool:

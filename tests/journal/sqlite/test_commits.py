@@ -38,7 +38,7 @@ async def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 def statements(journal: SqliteJournal) -> list[str]:
     """What the writer's connection is told from here on."""
     told: list[str] = []
-    journal.trace(told.append)
+    journal._connection.set_trace_callback(told.append)
     return told
 
 
@@ -69,9 +69,9 @@ async def test_a_group_larger_than_a_statement_is_one_transaction(journal: Sqlit
 async def writing_threads(journal: SqliteJournal) -> AsyncIterator[set[int]]:
     """The threads that write inside the block."""
     threads = set[int]()
-    journal.trace(lambda _statement: threads.add(threading.get_ident()))
+    journal._connection.set_trace_callback(lambda _statement: threads.add(threading.get_ident()))
     yield threads
-    journal.trace(None)
+    journal._connection.set_trace_callback(None)
 
 
 async def test_a_run_is_written_in_the_loop_s_thread(journal: SqliteJournal) -> None:
@@ -218,7 +218,7 @@ async def held_up(journal: SqliteJournal) -> AsyncIterator[Callable[[], None]]:
         gate.wait(30)
 
     async with asyncio.TaskGroup() as group:
-        journal.trace(wait_for_gate)
+        journal._connection.set_trace_callback(wait_for_gate)
         group.create_task(journal.create(NewRun("call", durability="fsync")))
         await entered.wait()
         try:
@@ -243,7 +243,7 @@ async def test_groups_of_the_two_threads_are_shown_in_their_order(
         await asyncio.sleep(0)
         go_on()
         await committing
-        journal.trace(None)
+        journal._connection.set_trace_callback(None)
     assert texts_of(await watching) == ["a"]
     assert texts_of(await anext(viewer)) == ["b"]
 

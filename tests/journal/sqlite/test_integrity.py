@@ -110,7 +110,6 @@ async def test_a_damaged_batch_is_said_and_the_others_are_read(tmp_path: Path) -
         connection.execute("UPDATE batches SET events = CAST(replace(events, 'b', 'B') AS BLOB) WHERE first_seq = 3")
     with pytest.raises(CorruptLog, match=r"entries 3-3 are damaged"):
         await journal.read(run.id)
-    assert len(await journal.read(run.id, limit=2)) == 2
     assert len(await journal.read(run.id, after=3)) == 1
     with closing(connect(tmp_path / "runs.db", writer=True)) as connection:
         connection.execute("DELETE FROM batches WHERE first_seq = 3")

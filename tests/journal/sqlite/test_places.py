@@ -42,7 +42,7 @@ def query(path: Path, sql: str) -> Any:
 def stored_texts(path: Path, run_id: str) -> list[str]:
     """From the file: the process that writes a run has its newest entries in memory."""
     with closing(connect(path, writer=False)) as connection:
-        return texts_of(queries.read_all(connection, run_id))
+        return texts_of(list(queries.all_entries(connection, run_id)))
 
 
 def unplaced(path: Path) -> int:
@@ -91,10 +91,10 @@ async def filled(journal: SqliteJournal) -> list[str]:
 def everything_read(connection: sqlite3.Connection, runs: list[str]) -> list[Any]:
     found: list[Any] = [queries.list_runs(connection, limit=100)]
     for run in runs:
-        last = queries.last_seq_of(connection, run)
+        last = queries.run_of(connection, run).last_seq
         found += [last, queries.facts_of(connection, run), queries.times_of(connection, run)]
         for after in range(last + 1):
-            found += [tuple(queries.read_page(connection, run, after, 4)), queries.read_lines(connection, run, after)]
+            found += [tuple(queries.read_page(connection, run, after)), queries.read_lines(connection, run, after)]
         for claimed in range(last + 1):
             head = statements.head_of(connection, run)._replace(claimed_seq=claimed)
             found.append(statements._has_progress(connection, head))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import StorageFailed
-from tailrace.journal.sqlite import session_queries
+from tailrace.journal.sqlite import queries
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Run
-from tailrace.testing.conformance.journal_sessions import answered, question
+from tailrace.testing.conformance.journal_runs import answered, question
 
 
 async def test_a_search_that_ends_early_leaves_no_session_half_searched(
@@ -23,7 +23,7 @@ async def test_a_search_that_ends_early_leaves_no_session_half_searched(
     for session in ("a", "b"):
         for text in ("the needle", "hay", "more hay"):
             await answered(journal, question(text, session), "ok")
-    monkeypatch.setattr(session_queries, "MAX_RUNS", 1)
+    monkeypatch.setattr(queries, "MAX_RUNS", 1)
     first = await journal.sessions("agent", search="needle")
     rest = await journal.sessions("agent", search="needle", before=first.next)
     await journal.close()
@@ -49,8 +49,8 @@ async def test_a_run_is_found_although_the_look_for_it_failed(tmp_path: Path, mo
         finally:
             has_looked.set()
 
-    found, sought, has_looked = session_queries.newest_runs, SqliteJournal._run_after, asyncio.Event()
-    monkeypatch.setattr(session_queries, "newest_runs", newest_runs)
+    found, sought, has_looked = queries.newest_runs, SqliteJournal._run_after, asyncio.Event()
+    monkeypatch.setattr(queries, "newest_runs", newest_runs)
     monkeypatch.setattr(SqliteJournal, "_run_after", run_after)
     waiting = asyncio.ensure_future(theirs.next_run("s", "agent", ""))
     await has_looked.wait()  # a thread that reads late would find the run that begins below

@@ -44,7 +44,7 @@ async def test_the_log_starts_over_while_viewers_read_all_the_time(tmp_path: Pat
 
     async def read_all_the_time() -> None:
         while not watched.is_set():
-            await journal.read(run.id, after=1, limit=100)
+            await journal.page(run.id, 1)
 
     readers = [asyncio.ensure_future(read_all_the_time()) for _ in range(3)]
     most = await write(journal, lease, path, 400)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tailrace import events
-from tailrace.events import Entry, entry_from_json, event_type, from_json, to_json
+from tailrace.events import Entry, event_type, from_json, to_json
 from tailrace.journal.fold import fold
 from tailrace.runs.view import RunView, changes
 from tailrace.runs.view.changes import Change
@@ -20,7 +20,11 @@ FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json"))
 
 def log_of(fixture: Path) -> list[tuple[Entry, list[Any]]]:
     log = json.loads(fixture.read_text(encoding="utf-8"))["log"]
-    return [(entry_from_json(json.dumps(line["entry"])), line["changes"]) for line in log]
+    return [(_entry(line["entry"]), line["changes"]) for line in log]
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    return Entry(line["seq"], from_json(json.dumps(line)), line.get("attempt", 1))
 
 
 def as_json(made: list[Change]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The search in what was asked and answered. Pure.
+"""A session's runs put together into `SessionRuns`, and the search in what was asked and answered. Pure.
 
 A run is stored as JSON: a search first looks for a piece of its text that JSON writes as it is, and decodes a run only
 where it finds that.
@@ -11,13 +11,53 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.messages import JsonObject
+from tailrace.messages import JsonObject, SpentTokens, Usage
+from tailrace.ports import ENDED, Run, RunState, SessionRuns
 
 MAX_RUNS: Final = 20_000  # per search; the next page goes on
 MAX_S: Final = 1.0  # the same in seconds
 SESSIONS_AT_ONCE: Final = 50
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]+")  # ASCII that JSON does not escape
 _WILD: Final = re.compile(r"([\\%_])")
+
+
+class _Outcome(msgspec.Struct):
+    """What is read of a stored `RunFinished`: the output is skipped."""
+
+    usage: Usage = Usage()
+    spent: tuple[SpentTokens, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+_OUTCOME = msgspec.json.Decoder(_Outcome)
+
+
+class SessionTotals:
+    """Counts the runs of one session, oldest first."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.first = self.newest = ""
+        self._under_way: list[str] = []
+        self._usage = Usage()
+        self._spent: dict[tuple[str, str], Usage] = {}
+
+    def add_row(self, run_id: str, state: RunState, outcome: bytes | None) -> None:
+        """A run as it is stored."""
+        self.runs += 1
+        self.first, self.newest = self.first or run_id, run_id
+        if state in ("pending", "running"):
+            self._under_way.append(run_id)
+        if state not in ENDED or outcome is None:
+            return
+        finished = _OUTCOME.decode(outcome)
+        self._usage += finished.usage
+        for each in finished.spent or ():
+            who = (each.provider, each.model)
+            self._spent[who] = self._spent.get(who, Usage()) + each.usage
+
+    def session(self, name: str, first: Run, newest: Run) -> SessionRuns:
+        spent = tuple(SpentTokens(*who, used) for who, used in self._spent.items())
+        return SessionRuns(name, self.runs, first, newest, tuple(self._under_way), self._usage, spent)
 
 
 class _Asked(msgspec.Struct):

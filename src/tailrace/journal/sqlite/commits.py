@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import queue
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +33,21 @@ from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
 from tailrace.journal.stored import group_commit
 from tailrace.journal.stored.group_commit import GroupCommit, PendingAppend, PendingCall, StoredLog, fail_interrupted
 from tailrace.journal.stored.rows import BoundRow
-from tailrace.system.thread_waits import wait_count
+
+if sys.platform == "linux":
+    import resource
+
+    def wait_count() -> int:
+        """How often the calling thread has given up its core to wait for something: storage, a lock, a socket."""
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+else:
+    _calls = itertools.count()
+
+    def wait_count() -> int:
+        """Another number at each call: this system does not tell, so the thread may have waited."""
+        return next(_calls)
+
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
@@ -153,7 +169,7 @@ class Commits(GroupCommit[_Work]):
         """Runs `work` in the transaction of the next group, after everything queued before it; not at all where an
         entry of the `log` was refused. The future is done once that is committed. `long`: what `work` does grows with
         the log of a run, and the loop must not wait for it."""
-        return self._call(_LongWork(work) if long else work, fsync=fsync, log=log).future
+        return self._call(work, fsync=fsync, long=long, log=log).future
 
     @property
     def failing(self) -> bool:
@@ -193,7 +209,7 @@ class Commits(GroupCommit[_Work]):
                 self._checkpointing = None
             return True
         for part in group:  # noqa: SIM110 - for every group of every stream: no generator
-            if part.fsync or (isinstance(part, PendingCall) and part.work.__class__ is _LongWork):
+            if part.fsync or (isinstance(part, PendingCall) and part.long):
                 return True
         return False
 
@@ -206,18 +222,6 @@ class Commits(GroupCommit[_Work]):
         if self._file.checkpoint_due:
             self._file.checkpoint_due = False
             self._checkpointing = self._checkpoint()
-
-
-class _LongWork:
-    """Work of a call that takes as long as the log of a run is."""
-
-    __slots__ = ("_work",)
-
-    def __init__(self, work: _Work) -> None:
-        self._work = work
-
-    def __call__(self, connection: sqlite3.Connection) -> Any:
-        return self._work(connection)
 
 
 class _GroupFile:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Unpack
 
-from tailrace.errors import CorruptLog, StorageFailed
+from tailrace.errors import StorageFailed
 from tailrace.events import Entry, from_json
-from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
+from tailrace.journal.sessions.session_search import MAX_RUNS, MAX_S, SessionTotals, TextSearch
 from tailrace.journal.sqlite.places import NEWER_SEQS, newest_placed_seq, newest_seq, placed_row, rows_of_run
 from tailrace.journal.stored import rows as stored_rows
 from tailrace.journal.stored.rows import Row, decoded_payload, decoded_seqs, entries_after, no_such_run, repeats_outputs
-from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
+from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, SessionPage, SessionRuns, Signal
 
 _RUN_COLUMNS = (
     "r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs"
@@ -24,8 +25,6 @@ _RUN_COLUMNS = (
 _JOINED = "FROM runs AS r JOIN heads AS h ON h.num = r.num"
 _RUN = f"SELECT {_RUN_COLUMNS}, coalesce(h.last_seq, {newest_seq('r.num')}) {_JOINED}"
 _FOUND = f"SELECT {_RUN_COLUMNS}, h.last_seq {_JOINED}"
-
-_NEWEST_SEQ = f"SELECT {newest_seq('?1')}"
 
 _CONDITIONS = {  # by the name in `RunFilter`
     "session": "r.session = ?",
@@ -104,13 +103,6 @@ def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[str, str, floa
     ).fetchall()
 
 
-def last_seq_of(connection: sqlite3.Connection, run_id: str) -> int:
-    row: tuple[int | None] = connection.execute(_NEWEST_SEQ, (number_of(connection, run_id),)).fetchone()
-    if row[0] is None:
-        raise CorruptLog(f"run {run_id} has lost all its entries")
-    return row[0]
-
-
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -126,14 +118,14 @@ _ROW_WITH = rows_of_run(_ROW, placed="p.first_seq <= ?2", newer="b.first_seq <= 
 _TIMES = rows_of_run("first_seq, at", placed="b.at IS NOT NULL", newer="b.at IS NOT NULL")
 
 
-def read_page(connection: sqlite3.Connection, run_id: str, after: int, limit: int = PAGE_ENTRIES) -> Batch:
-    """Entries after the cursor, at most `limit`; none only where there are none."""
+def read_page(connection: sqlite3.Connection, run_id: str, after: int) -> Batch:
+    """Entries after the cursor; none only where there are none."""
     num = number_of(connection, run_id)
     if snapshot := _snapshot_after(connection, run_id, num, after):
         return Batch((snapshot,))
     # Closing ends the read transaction, so that the write-ahead log can start over.
     with closing(connection.execute(_ROWS_AFTER, (num, after))) as rows:
-        entries = entries_after(run_id, map(Row._make, rows), after, limit)
+        entries = entries_after(run_id, map(Row._make, rows), after, PAGE_ENTRIES)
     return Batch(completed(connection, run_id, num, entries))
 
 
@@ -161,26 +153,11 @@ def _snapshot_after(connection: sqlite3.Connection, run_id: str, num: int, after
     return entry
 
 
-def read_all(connection: sqlite3.Connection, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
-    entries: list[Entry] = []
-    while limit is None or len(entries) < limit:
-        page = read_page(connection, run_id, after, PAGE_ENTRIES if limit is None else limit - len(entries))
-        if not page:
-            break
-        entries += page
-        after = page[-1].seq
-    return Batch(entries[:limit])
-
-
 def all_entries(connection: sqlite3.Connection, run_id: str) -> Iterator[Entry]:
     after = 0
     while page := read_page(connection, run_id, after):
         yield from page
         after = page[-1].seq
-
-
-def folded(connection: sqlite3.Connection, run_id: str) -> Fold:
-    return fold(all_entries(connection, run_id))
 
 
 def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
@@ -282,3 +259,82 @@ def counters(connection: sqlite3.Connection, prefix: str, first: str = "") -> di
         (max(prefix, first), stored_rows.end_of(prefix)),
     )
     return dict(found.fetchall())
+
+
+# ── sessions: the index `runs_by_kind` has all that their list needs, and no run is read ───────────────────
+
+_LAST = "~"  # after every id
+SESSIONS = (
+    "SELECT session, max(id) AS newest FROM runs WHERE kind = ? AND session > '' GROUP BY session"
+    " HAVING newest < ? ORDER BY newest DESC"
+)
+_OUTCOMES = (
+    "SELECT r.id, h.state, h.outcome FROM runs AS r JOIN heads AS h ON h.num = r.num"
+    " WHERE r.kind = ? AND r.session = ? ORDER BY r.id"
+)
+_TEXTS = (
+    "SELECT r.new, h.outcome FROM runs AS r JOIN heads AS h ON h.num = r.num"
+    " WHERE r.kind = ? AND r.session = ? ORDER BY r.id DESC"
+)
+
+
+def list_sessions(
+    connection: sqlite3.Connection, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
+) -> SessionPage:
+    named = connection.execute(SESSIONS, (kind, before or _LAST)).fetchall()
+    found: list[SessionRuns] = []
+    searching = _Searching(connection, kind, search) if search else None
+    for place, (name, newest) in enumerate(named):
+        if searching is None or searching.is_in(name):
+            session = session_of(connection, name, kind)
+            found += [session] if session is not None else []
+        if len(found) == limit or (searching is not None and searching.is_over):
+            return SessionPage(found, newest if place + 1 < len(named) else None)
+    return SessionPage(found, None)
+
+
+class _Searching:
+    """One search, through session after session."""
+
+    def __init__(self, connection: sqlite3.Connection, kind: str, search: str) -> None:
+        self._connection, self._kind, self._text = connection, kind, TextSearch(search)
+        self._until = time.monotonic() + MAX_S
+        self._runs = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self._runs >= MAX_RUNS or time.monotonic() > self._until
+
+    def is_in(self, session: str) -> bool:
+        """A session that is begun is looked through to its end: the next page goes on with the one after it."""
+        return any(self._text.is_in_run(new, outcome) for new, outcome in self._texts(session))
+
+    def _texts(self, session: str) -> Iterator[tuple[bytes, bytes | None]]:
+        for row in self._connection.execute(_TEXTS, (self._kind, session)):
+            self._runs += 1
+            yield row
+
+
+def session_of(connection: sqlite3.Connection, session: str, kind: str) -> SessionRuns | None:
+    totals = SessionTotals()
+    for row in connection.execute(_OUTCOMES, (kind, session)).fetchall():
+        totals.add_row(*row)
+    if not totals.runs or not session:
+        return None
+    return totals.session(session, run_of(connection, totals.first), run_of(connection, totals.newest))
+
+
+def run_after(connection: sqlite3.Connection, session: str, kind: str, after: str) -> Run | None:
+    row: tuple[str] | None = connection.execute(
+        "SELECT id FROM runs WHERE kind = ? AND session = ? AND id > ? ORDER BY id LIMIT 1", (kind, session, after)
+    ).fetchone()
+    return None if row is None else run_of(connection, row[0])
+
+
+def newest_runs(connection: sqlite3.Connection, sessions: Sequence[str]) -> dict[str, str]:
+    """The newest run of each of these sessions, of whatever kind."""
+    found = {}
+    for session in sessions:
+        (newest,) = connection.execute("SELECT max(id) FROM runs WHERE session = ?", (session,)).fetchone()
+        found[session] = newest or ""
+    return found

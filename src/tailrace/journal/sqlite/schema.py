@@ -169,7 +169,7 @@ def prepare(path: Path) -> None:
                 check_identity(connection, path)
         with closing(connect(path, writer=True)) as connection:
             _log_ahead(connection)
-            _create_tables(connection)
+            create_tables(connection)
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
@@ -198,7 +198,7 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
     check_format(str(path), version)
 
 
-def _create_tables(connection: sqlite3.Connection) -> None:
+def create_tables(connection: sqlite3.Connection) -> None:
     """In one transaction: a process that is killed meanwhile leaves an empty file behind."""
     connection.execute("BEGIN IMMEDIATE")
     (version,) = connection.execute("PRAGMA user_version").fetchone()

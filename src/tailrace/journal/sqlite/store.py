@@ -11,18 +11,19 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import Entry, RunFailure
-from tailrace.journal.sqlite import queries, session_queries, statements
+from tailrace.journal.sqlite import queries, statements
 from tailrace.journal.sqlite.commits import Commits
-from tailrace.journal.sqlite.integrity import NO_SPACE
-from tailrace.journal.sqlite.readers import Readers
+from tailrace.journal.sqlite.integrity import NO_SPACE, translated
 from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.ended_runs import EndedRun
@@ -41,6 +42,38 @@ POLL_S = 0.25  # where named pipes do not work: how often other processes' runs 
 LONG_ENTRIES = 256  # a run that is recorded whole and is longer is written by the writer's thread
 MIN_FREE_BYTES = 1 << 20  # with less space the journal counts as not writable
 
+THREADS = 4
+
+
+class Readers:
+    """The threads that read the file, so that the loop never blocks, each with a connection from its first query on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tailrace-reader")
+
+    async def query(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self.submit(work)
+
+    def submit(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, self._query_in_thread, work)
+
+    def _query_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with translated(self._path):
+            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = self._local.connection = connect(self._path, writer=False)
+                self._connections.append(connection)
+            return work(connection)
+
+    def close(self) -> None:
+        """Blocks until the queries in flight have returned."""
+        self._pool.shutdown()
+        for connection in self._connections:
+            connection.close()
+
 
 def _read(
     query: Callable[Concatenate[sqlite3.Connection, P], T],
@@ -58,6 +91,7 @@ class SqliteJournal(StoredJournal):
     with the seconds that its oldest entry waited before it was shown."""
 
     schema_version = FORMAT
+    _commits_type: ClassVar[type[Commits]] = Commits
 
     def __init__(
         self,
@@ -86,7 +120,7 @@ class SqliteJournal(StoredJournal):
         return Readers(self._path)
 
     def _open_commits(self, on_lag: OnLag | None) -> Commits:
-        return Commits(
+        return self._commits_type(
             self._path,
             self._connection,
             clock=self._clock,
@@ -103,11 +137,6 @@ class SqliteJournal(StoredJournal):
         pipe, connection = await asyncio.to_thread(_open_file, path)
         return cls(path, pipe, connection, clock, on_lag)
 
-    def trace(self, callback: Callable[[str], None] | None) -> None:
-        """Calls `callback` with each SQL statement of the writer before it is executed, in the thread that writes;
-        None ends that. The write waits until the callback returns."""
-        self._connection.set_trace_callback(callback)
-
     # ── writes ──
 
     async def _insert_run(self, new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
@@ -117,8 +146,10 @@ class SqliteJournal(StoredJournal):
 
     def record(self, ended: EndedRun) -> asyncio.Future[None]:
         record = partial(statements.record, ended=ended, ended_at=self._clock())
-        long = len(ended.entries) > LONG_ENTRIES
-        return self._commits.call(record, fsync=ended.run.new.durability == "fsync", long=long)
+        recorded = self._commits.call(record, long=len(ended.entries) > LONG_ENTRIES)
+        if session := ended.run.new.session:
+            recorded.add_done_callback(lambda _: self._sessions.on_created(session))
+        return recorded
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
         claimant, is_alive = self._claimant(owner, lease_s), self._pipe.is_alive
@@ -160,21 +191,17 @@ class SqliteJournal(StoredJournal):
     get = _read(queries.run_of)
     run_with_key = _read(queries.run_with_key)
     runs = _read(queries.list_runs)
-    sessions = _read(session_queries.list_sessions)
-    session = _read(session_queries.session_of)
-    _run_after = _read(session_queries.run_after)
-    read = _read(queries.read_all)
+    sessions = _read(queries.list_sessions)
+    session = _read(queries.session_of)
+    _run_after = _read(queries.run_after)
     page = _read(queries.read_page)
     facts_of_runs = _read(queries.facts_of_runs)
     times = _read(queries.times_of)
-    _fold_log = _read(queries.folded)
     _compaction = _read(queries.compacted)
-    _newest_seq = _read(queries.last_seq_of)
     _signals_after = _read(queries.signals_after)
     get_value = _read(queries.value_of)
     list_values = _read(queries.values_in)
     counters = _read(queries.counters)
-    facts = _read(queries.facts_of)
 
     async def orphans(self) -> list[Run]:
         await self._retry_releases()
@@ -266,7 +293,7 @@ class SqliteJournal(StoredJournal):
             return
         self._look_at_sessions_at = loop.time() + VALUES_INTERVAL_S
         try:
-            self._sessions.on_poll(await self._readers.query(partial(session_queries.newest_runs, sessions=names)))
+            self._sessions.on_poll(await self._readers.query(partial(queries.newest_runs, sessions=names)))
         except JournalError:  # perhaps no later write comes that would wake this again
             loop.call_later(RETRY_FIRST_S, self._woken.set)
 

@@ -124,6 +124,7 @@ class PendingCall(Generic[Work]):
     result: Any = None
     error: TailraceError | None = None
     withdrawn: bool = False  # its caller got an error: it must not be written
+    long: bool = False  # what it does grows with the log of a run
     log: StoredLog | None = None  # whose entries it needs: it is not done where one of them was refused
 
     def withdraw(self, error: TailraceError) -> None:
@@ -186,9 +187,9 @@ class GroupCommit(ABC, Generic[Work]):
             self._due.cancel()
             self._schedule()
 
-    def _call(self, work: Work, *, fsync: bool, log: StoredLog | None = None) -> PendingCall[Work]:
+    def _call(self, work: Work, *, fsync: bool, long: bool = False, log: StoredLog | None = None) -> PendingCall[Work]:
         self._make_due()
-        call = PendingCall(work, self._loop.create_future(), fsync, log=log)
+        call = PendingCall(work, self._loop.create_future(), fsync, long=long, log=log)
         self._waiting.append(call)
         self.send_soon()
         return call

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -92,6 +92,9 @@ class Database(ABC):
     async def page(self, run_id: str, after: int) -> Batch: ...
 
     @abstractmethod
+    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]: ...
+
+    @abstractmethod
     async def _run_after(self, session: str, kind: str, after: str) -> Run | None:
         """The oldest run of the session with a greater id."""
 
@@ -99,13 +102,7 @@ class Database(ABC):
     def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]: ...
 
     @abstractmethod
-    async def _newest_seq(self, run_id: str) -> int: ...
-
-    @abstractmethod
     async def _signals_after(self, run_id: str, after: int) -> list[Signal]: ...
-
-    @abstractmethod
-    async def _fold_log(self, run_id: str) -> Fold: ...
 
     @abstractmethod
     async def _compaction(self, run_id: str) -> tuple[Row, list[TimedRow]]:
@@ -363,6 +360,26 @@ class StoredJournal(Database, ViewedJournal):
 
     # ── reading ──
 
+    async def read(self, run_id: str, *, after: int = 0) -> Batch:
+        pages = [page async for page in self._read_pages(run_id, after)]
+        return pages[0] if len(pages) == 1 else Batch([entry for page in pages for entry in page])
+
+    async def _read_pages(self, run_id: str, after: int = 0) -> AsyncIterator[Batch]:
+        while page := await self.page(run_id, after):
+            yield page
+            after = page[-1].seq
+
+    async def facts(self, run_id: str) -> list[Entry]:
+        (facts,) = await self.facts_of_runs([run_id])
+        return facts
+
+    async def _fold_log(self, run_id: str) -> Fold:
+        state = Fold()
+        async for page in self._read_pages(run_id):
+            for entry in page:
+                state.apply(entry)
+        return state
+
     async def snapshot(self, run_id: str) -> Entry:
         log = self._logs.get(run_id)
         if log is not None and log.refusal is None:
@@ -387,9 +404,9 @@ class StoredJournal(Database, ViewedJournal):
         return tail
 
     async def last_seq(self, run_id: str) -> int:
-        seq = await self._newest_seq(run_id)
+        run = await self.get(run_id)
         self._look_at(run_id)  # another process's commits are published by the task that listens
-        return seq
+        return run.last_seq
 
     async def next_run(self, session: str, kind: str, after: str) -> Run:
         watched = self._sessions.watch(session)

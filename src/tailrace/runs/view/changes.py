@@ -20,6 +20,7 @@ from tailrace.events import (
     RunFinished,
     RunStarted,
     Snapshot,
+    SteerSoFar,
     ToolOutputRecorded,
 )
 from tailrace.messages import Dialect, JsonObject, Message, ToolCall, Usage
@@ -121,6 +122,12 @@ class Answered(_Changed, frozen=True):
     question: ApprovalAsked | None
 
 
+class Steered(_Changed, frozen=True):
+    """A person's message for the run has this state now. `committed`: it stands here in the conversation."""
+
+    steer: SteerSoFar
+
+
 # ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -156,6 +163,14 @@ class ForkBegan(Noticed, frozen=True):
 
     run_id: str
     after: int
+
+
+class SubRunBegan(Noticed, frozen=True):
+    """The call `index` is a run of its own: what it does is in the log of `run_id`."""
+
+    run_id: str
+    tool_name: str
+    index: int
 
 
 class AttemptBegan(Noticed, frozen=True):
@@ -233,5 +248,15 @@ class SignalTaken(Noticed, frozen=True):
 
 
 Change: TypeAlias = (
-    TextGrew | TextWithdrawn | ThoughtGrew | CallWritten | CallRuns | CallEnded | Asked | Answered | Noticed | Ended
+    TextGrew
+    | TextWithdrawn
+    | ThoughtGrew
+    | CallWritten
+    | CallRuns
+    | CallEnded
+    | Asked
+    | Answered
+    | Steered
+    | Noticed
+    | Ended
 )

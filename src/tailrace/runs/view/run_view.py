@@ -13,12 +13,12 @@ from typing import Final, Literal, TypeAlias, assert_never
 import msgspec
 
 from tailrace import events
-from tailrace.events import AnyEvent, Entry
+from tailrace.events import AnyEvent, CallSoFar, Entry
 from tailrace.events.attempt_text import AttemptText
-from tailrace.messages import Message, Reasoning
+from tailrace.events.steers import Steers
+from tailrace.messages import Message, Reasoning, ToolCall
 from tailrace.runs.view import changes
-from tailrace.runs.view.changes import Change, ThoughtGrew
-from tailrace.runs.view.written_calls import WrittenCalls
+from tailrace.runs.view.changes import Change, ThoughtGrew, WrittenCall
 
 _CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
 _decode = msgspec.json.Decoder(str).decode
@@ -28,6 +28,7 @@ _Standalone: TypeAlias = (
     | events.LongToolHint
     | events.RunStarted
     | events.RunForked
+    | events.SubRunStarted
     | events.HistoryCompressed
     | events.AnswerKept
     | events.UsageRecorded
@@ -42,12 +43,67 @@ _Standalone: TypeAlias = (
     | events.Delivered
 )
 
+_STORED: Final = b'{"type":"tool_arguments_chunk","tool_name":%b,"index":%d,"text":'
+_EMPTY: Final = b'""'
+_encode = msgspec.json.Encoder().encode
+
+
+class WrittenCalls:
+    """Those of the newest attempt, in order: their indices follow upon each other."""
+
+    def __init__(self, calls: Sequence[CallSoFar] = ()) -> None:
+        self._calls = [WrittenCall(call.index, call.tool_name, [call.arguments]) for call in calls]
+        self._next_piece = b""  # how the next piece of the newest call begins in storage; empty: not known
+
+    @property
+    def calls(self) -> tuple[WrittenCall, ...]:
+        return tuple(self._calls)
+
+    def add(self, tool_name: str, index: int, text: str, *, recorded: int) -> bool | None:
+        """Whether this piece begins a call; None where the log does not have the calls before it. `recorded`: how many
+        calls of the run are whole."""
+        place = index - (self._calls[0].index if self._calls else recorded)
+        if not 0 <= place <= len(self._calls):
+            return None
+        begins = place == len(self._calls)
+        if begins:
+            self._calls.append(WrittenCall(index, tool_name, []))
+            self._next_piece = _STORED % (_encode(tool_name), index)
+        self._calls[place].pieces.append(text)
+        return begins
+
+    def add_stored(self, stored: bytes) -> tuple[int, bytes] | None:
+        """As `add`, for a stored event that is the next piece of the newest call: the call's index and the JSON of the
+        piece. None, with nothing added, for any other event."""
+        if not self._calls or not self._next_piece or not stored.startswith(self._next_piece):
+            return None
+        piece = stored[len(self._next_piece) : -1]
+        if piece == _EMPTY:
+            return None
+        self._calls[-1].pieces.append(_decode(piece))
+        return self._calls[-1].index, piece
+
+    def became(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether these are the calls that were written, as far as they had come."""
+        return len(self._calls) <= len(calls) and all(
+            written.tool_name == call.name and call.arguments.startswith(written.text)
+            for written, call in zip(self._calls, calls, strict=False)
+        )
+
+    def take_all(self) -> tuple[WrittenCall, ...]:
+        """Removes them: they are whole, or broke off."""
+        if not self._calls:
+            return ()
+        calls, self._calls, self._next_piece = tuple(self._calls), [], b""
+        return calls
+
 
 class RunView:
     """One run, read from its first entry or from a snapshot."""
 
     def __init__(self) -> None:
         self.questions: dict[str, events.ApprovalAsked] = {}  # without an answer, by approval id
+        self.steers = Steers()
         self.written = WrittenCalls()
         self.finished: events.RunFinished | None = None
         self._text = AttemptText()  # of the message under way, until it is recorded
@@ -56,6 +112,7 @@ class RunView:
         self._is_thinking = False
         self._calls: dict[str, int] = {}  # index by the provider's id; the newest call of an id counts
         self._recorded = 0  # calls of the messages so far
+        self._running: dict[int, str | None] = {}  # the calls that run, with their first preview, by index
 
     def apply(self, entry: Entry) -> list[Change]:
         event, seq, attempt = entry.event, entry.seq, entry.attempt
@@ -98,10 +155,14 @@ class RunView:
             case events.ToolArgumentsChunk(name, index, text):
                 return self._write(seq, attempt, name, index, text)
             case events.ToolCallChunk(name, preview, args, index):
+                if index in self._running:
+                    return self._progress(seq, attempt, name, preview, index)
+                self._running[index] = preview
                 return [changes.CallRuns(seq, attempt, index, name, preview, args)]
             case events.ToolOutputRecorded(call_id, name, ok=ok):
                 return [changes.CallEnded(seq, attempt, self._calls.get(call_id), name, ok, event)]
             case events.ToolCallFinished(name, duration, ok, index):
+                self._running.pop(index, None)
                 return [changes.CallEnded(seq, attempt, index, name, ok, duration_s=duration)]
             case events.ApprovalAsked(approval_id=approval_id, call_id=call_id):
                 self.questions[approval_id] = event
@@ -113,8 +174,13 @@ class RunView:
             case events.AttemptDiscarded(reason, block_id):
                 return self._discard(seq, attempt, reason, block_id)
             case events.MessageRecorded(message, stop, stop_sequence):
-                made = self._record(seq, attempt, message) if message.role == "assistant" else []
+                is_answer = message.role == "assistant" and stop != events.REJECTED
+                made = self._record(seq, attempt, message) if is_answer else []
                 return [*made, changes.MessageJoined(seq, attempt, message, stop, stop_sequence)]
+            case events.SteerAccepted() | events.SteerCommitted() | events.SteerReturned():
+                self.steers.apply(event)
+                steer = self.steers.get(event.steer_id)
+                return [changes.Steered(seq, attempt, steer)] if steer is not None else []
             case events.RunFinished():
                 return self._finish(seq, attempt, event)
             case events.Snapshot():
@@ -167,6 +233,12 @@ class RunView:
         ended = self._end_thought(seq, attempt)
         return [*ended, changes.CallWritten(seq, attempt, index, name, text, begins)]
 
+    def _progress(self, seq: int, attempt: int, name: str, preview: str | None, index: int) -> list[Change]:
+        """What a running call reports. One that is made anew after a crash is announced again: nothing changed."""
+        if not preview or preview == self._running[index]:
+            return []
+        return [changes.UserNotice(seq, attempt, "tool_progress", preview, {"tool_name": name, "index": index})]
+
     def _break_off(self, seq: int, attempt: int) -> list[Change]:
         """The calls that the model was writing will never be whole."""
         calls = self.written.take_all()
@@ -209,7 +281,9 @@ class RunView:
         waiting = [each.asked for each in state.approvals if is_open and each.decision is None]
         self.questions = {asked.approval_id: asked for asked in waiting}
         self._recorded = max((tool.index + 1 for tool in state.tools), default=0)
+        self._running = {tool.index: tool.preview for tool in state.tools if tool.ok is None}
         self.written = WrittenCalls(state.calls)
+        self.steers = Steers(state.steers)
 
 
 def _notices(event: _Standalone, seq: int, attempt: int) -> list[Change]:  # noqa: C901, PLR0912 - one case per event
@@ -222,6 +296,8 @@ def _notices(event: _Standalone, seq: int, attempt: int) -> list[Change]:  # noq
             return [changes.RunBegan(seq, attempt, event)]
         case events.RunForked(run_id, after):
             return [changes.ForkBegan(seq, attempt, run_id, after)]
+        case events.SubRunStarted(run_id, name, index):
+            return [changes.SubRunBegan(seq, attempt, run_id, name, index)]
         case events.HistoryCompressed(messages):
             return [changes.HistoryReplaced(seq, attempt, messages)]
         case events.UsageRecorded(usage, provider, model):
