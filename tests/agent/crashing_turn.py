@@ -4,6 +4,9 @@
 
 Reads lines `HOME DIE_AT`. Each forks a process from this one, which has imported everything and has no loop and no
 threads. When that has ended, a line says how: its signal or 0, and the run's id where the turn ended.
+
+A file `steer` in the home says from which entry of the log on the turn is given a message, and `once` whether only the
+process that begins the turn gives it; others send it again under its key. What was accepted is written to `accepted`.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import load
+from tailrace.errors import SteerRefused
 from tailrace.journal.sqlite import store as _store  # noqa: F401 - imported for the victims
 from tailrace.messages import user
 from tailrace.tools import terminal as _terminal  # noqa: F401
@@ -34,7 +38,12 @@ async def live(home: Path, die_at: int) -> str:
             run_id = runs[0].id
         else:
             run_id = (await app.agents.submit(TurnSpec(user("go"), yolo=True), session="s")).id
-        await watch(app, run_id, die_at)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch(app, run_id, die_at))
+            if (home / "steer").exists():
+                at, how = (home / "steer").read_text(encoding="utf-8").split()
+                if how != "once" or not recovered:
+                    group.create_task(steer(app, run_id, int(at), home / "accepted"))
         await app.agents.finished(run_id)
         return run_id
 
@@ -44,6 +53,17 @@ async def watch(app: App, run_id: str, die_at: int) -> None:
     async for batch in app.journal.tail(run_id):
         if batch[-1].seq >= die_at:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def steer(app: App, run_id: str, at: int, accepted: Path) -> None:
+    async for batch in app.journal.tail(run_id):
+        if batch[-1].seq >= at:
+            break
+    try:
+        given = await app.steering.steer(run_id, "Also count.", by="cli", idempotency_key="k")
+    except SteerRefused:
+        return  # the run has ended
+    await asyncio.to_thread(accepted.write_text, given.accepted.steer_id, encoding="utf-8")
 
 
 def victim(home: Path, die_at: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.turns import stage
+from tailrace.agent import answer_filter, model_call, tool_runner
 from tailrace.agent.answer_filter import AnswerFilter
-from tailrace.agent.safety.redact import REDACTED, ArgumentsStream, Redactor
+from tailrace.agent.safety.redact import LONG_CHARS, REDACTED, ArgumentsStream, Redactor
 from tailrace.events import (
     AnyEvent,
     AttemptDiscarded,
@@ -23,6 +25,7 @@ from tailrace.events import (
     MessageRecorded,
     ToolArgumentsChunk,
     ToolCallChunk,
+    ToolOutputRecorded,
 )
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.viewed_lines import in_short
@@ -146,3 +149,60 @@ def test_a_snapshot_has_the_calls_that_are_being_written() -> None:
 def test_the_command_line_prints_calls_when_they_are_whole() -> None:
     entries = [Entry(1, ToolArgumentsChunk("note", 0, "{")), Entry(2, ToolCallChunk("note"))]
     assert list(in_short(entries)) == entries[1:]
+
+
+def test_O177_arguments_are_read_in_linear_time() -> None:
+    """In C: what is looked at one by one are escapes, not characters."""
+    redactor = Redactor([SECRET])
+
+    def calls(text: str) -> int:
+        profile = cProfile.Profile()
+        profile.runcall(redactor.redact_arguments, text)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    for unit in ("a", r"a\n", r"\"", "\\\\"):
+        assert calls(unit * 200_000) < 1000, unit
+    assert calls(r"\u00e9" * 100_000) < 2.2 * calls(r"\u00e9" * 50_000)
+
+
+@given(
+    before=st.lists(st.sampled_from(BITS), max_size=4),
+    after=st.lists(st.sampled_from(BITS), max_size=4),
+    at=st.integers(0, 2 * LONG_CHARS),
+)
+def test_O177_long_arguments_are_redacted_as_short_pieces_are(before: list[str], after: list[str], at: int) -> None:
+    redactor = Redactor([SECRET, "\\nq"], ["ghp_[a-z]+"])
+    text = "".join([*before, r"x\n\\\\" * LONG_CHARS, *after])
+    at = len(text) - at
+    in_two, in_many = ArgumentsStream(redactor), ArgumentsStream(redactor)
+    two = [in_two.feed(text[:at]), in_two.feed(text[at:]), in_two.close()]
+    many = [in_many.feed(text[start : start + 1000]) for start in range(0, len(text), 1000)]
+    assert "".join(two) == "".join([*many, in_many.close()]) == redactor.redact_arguments(text)
+
+
+async def test_O177_arguments_that_are_too_long_are_told_to_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (answer_filter, model_call, tool_runner):
+        monkeypatch.setattr(module, "MAX_ARGUMENT_CHARS", 20_000)
+    long = call("note", {"text": "a" * 20_000})
+    async with stage(tmp_path, reply("Let me.", long), reply("Done.")) as s:
+        played = await s.play()
+    assert s.note.notes == []
+    assert sum(len(event.text) for event in played.events if isinstance(event, ToolArgumentsChunk)) <= 20_000
+    (told,) = [event for event in played.events if isinstance(event, ToolOutputRecorded)]
+    assert not told.ok
+    assert "longer than 20,000 characters; the call was not executed" in told.output
+
+
+async def test_O178_an_answer_of_the_agent_that_is_too_long_is_incomplete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other attempt goes on from it."""
+    monkeypatch.setattr(model_call, "MAX_ANSWER_CHARS", 2000)
+    async with stage(tmp_path, reply("word " * 2000), reply("Another.")) as s:
+        played = await s.play()
+    assert played.finished.status == "incomplete"
+    assert played.finished.output.startswith("word word")
+    assert "longer than one answer may be, and was cut. Ask me to continue" in played.finished.output
+    assert len([event for event in played.events if isinstance(event, AttemptStarted)]) == 1

@@ -22,7 +22,6 @@ from tailrace.events import (
     AttemptDiscarded,
     AttemptStarted,
     Entry,
-    GatewayNotice,
     HistoryCompressed,
     MessageChunk,
     MessageRecorded,
@@ -94,7 +93,7 @@ class Writing:
         if self.flag():
             asked = ApprovalAsked(f"a{index}", call.name, "x", "digest", call_id=call.id)
             self.add(asked, ApprovalAnswered(f"a{index}", "once"))
-        self.add(ToolCallChunk(call.name, "x", {}, index), GatewayNotice("tool_progress", "…"))
+        self.add(ToolCallChunk(call.name, "x", {}, index), ToolCallChunk(call.name, "…", index=index))
         self.add(ToolOutputRecorded(call.id, call.name, self.word()), ToolCallFinished(call.name, 0.1, True, index))
 
 

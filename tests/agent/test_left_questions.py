@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent.turns import Note, NoteArgs, stage
 from tailrace.agent.safety.approval import Asker
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import load
 from tailrace.events import ApprovalAnswered, ApprovalAsked

@@ -17,6 +17,7 @@ from tailrace.events import (
     MessageChunk,
     MessageRecorded,
     MessageStop,
+    NotExecuted,
     ReasoningChunk,
     RunFailure,
     RunFinished,
@@ -80,6 +81,9 @@ async def test_a_tool_call_runs_once_between_two_messages(tmp_path: Path, dialec
     ]
 
 
+LOST = NotExecuted("note", "", "the stream broke off before the call was whole", "lost")
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_B38_a_call_cut_every_time_is_named_and_never_run(tmp_path: Path, dialect: Dialect) -> None:
     script = [Scenario(reply=CALLS, broken=IN_THE_CALL)] * 3
@@ -95,6 +99,7 @@ async def test_B38_a_call_cut_every_time_is_named_and_never_run(tmp_path: Path, 
     assert isinstance(recorded, MessageRecorded)
     assert recorded.message.text == played.shown
     assert recorded.message.tool_calls == ()
+    assert played.finished.not_executed == (LOST,)
     assert len(s.server.requests) == 3
 
 

@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from agent.turns import Note, NoteArgs
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.fork import ForkRequest
 from tailrace.agent.session import history_of
+from tailrace.agent.steering import steer_signal
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
 from tailrace.errors import RunNotFound, RunParked
@@ -429,3 +431,18 @@ async def test_an_mcp_server_that_is_not_there_does_not_stop_the_rest(tmp_path: 
         async with open_app(load({}, tmp_path), directory=tmp_path) as app:
             run = await app.agents.submit(TurnSpec(user("Hi.")))
             assert (await app.agents.finished(run.id)).output == "Hello."
+
+
+async def test_N164_a_fork_that_is_given_a_message_before_it_begins_inherits_all_the_same(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply("Hello Ann."), reply("Two."), STALLED, *[reply("Ann.")] * 2) as (app, server):
+        for text in ("I am Ann.", "One?"):
+            run = await app.agents.submit(TurnSpec(user(text)), session="s1")
+            await app.agents.finished(run.id)
+        spec = await app.agents.forked_turn(ForkRequest(run.id, 0, user("Who am I?")))
+        first = await app.agents.submit(TurnSpec(user("Wait.")), session="s2")
+        forked = await app.agents.submit(msgspec.structs.replace(spec, busy="queue"), session="s2")
+        await app.journal.signal(forked.id, steer_signal("steer_1", "Shortly.", "me"))
+        await app.agents.stop(first.id)
+        await app.agents.finished(forked.id)
+        asked = server.requests[-1].json()["messages"]
+    assert [m["content"] for m in asked[1:4]] == ["I am Ann.", "Hello Ann.", "Who am I?"]

@@ -147,12 +147,6 @@ def test_L140_time_is_linear_in_the_text_however_it_comes(where: str) -> None:
         assert sum(len(value) for value in vars(filter_).values() if isinstance(value, str)) < 600
 
 
-def test_a_thought_that_the_prompt_opened() -> None:
-    filter_ = ThinkFilter(starts_inside=True)
-    assert filter_.feed("first I </thi") == Filtered("", "first I ")
-    assert filter_.feed("nk>\nHello") == Filtered("Hello", "")
-
-
 def test_configured_tags_replace_the_defaults() -> None:
     assert split_thoughts("<plan>p</plan><think>t</think>", ["plan"]) == Filtered("<think>t</think>", "p")
 

@@ -10,9 +10,10 @@ import pytest
 
 from agent.turns import Note, NoteArgs, stage
 from tailrace.agent.tool_runner import MAX_FILES_BYTES
-from tailrace.events import GatewayNotice, ToolCallFinished, ToolOutputRecorded, from_json, to_json
+from tailrace.events import GatewayNotice, ToolCallChunk, ToolCallFinished, ToolOutputRecorded, from_json, to_json
 from tailrace.messages import ToolFile, user
 from tailrace.ports import Signal, ToolContext, ToolOutcome
+from tailrace.testing.clock import driven
 from tailrace.testing.provider import call, reply
 
 
@@ -129,3 +130,22 @@ async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:
         played = await s.play()
     assert sorted(s.note.notes) == ["a", "b"]
     assert played.finished.status == "completed"
+
+
+@driven
+async def test_a_call_that_reports_its_work_is_announced_again(tmp_path: Path) -> None:
+    class Reporting(Note):
+        async def execute(self, args: Any, context: ToolContext) -> ToolOutcome:
+            await asyncio.sleep(2)
+            context.progress("half of it")
+            return ToolOutcome("noted")
+
+    calls = [call("note", {"text": "a"}), call("note", {"text": "b"})]
+    async with stage(tmp_path, reply(*calls), reply("Done."), note=Reporting()) as s:
+        played = await s.play()
+    assert played.of(ToolCallChunk) == [
+        ToolCallChunk("note", "a", {"text": "a"}, 0),
+        ToolCallChunk("note", "half of it", index=0),
+        ToolCallChunk("note", "b", {"text": "b"}, 1),
+        ToolCallChunk("note", "half of it", index=1),
+    ]

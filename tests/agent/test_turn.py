@@ -129,7 +129,7 @@ def test_the_askers_own_tools_are_handed_back_after_ours_ran() -> None:
 def test_budgets_end_the_turn_with_a_reason() -> None:
     facts = (MessageRecorded(BOTH, "tools"), ToolOutputRecorded("c1", "", ""), ToolOutputRecorded("c2", "", ""))
     assert turn(*facts, limits=TurnLimits(max_calls=1)).due() == [
-        GiveUp("stopped after 1 model calls (agent.max_turns)")
+        GiveUp("stopped after 1 model call (agent.max_turns)")
     ]
     spent = UsageRecorded(Usage(input_tokens=90, output_tokens=10))
     assert turn(*facts, spent, limits=TurnLimits(max_tokens=100)).due() == [

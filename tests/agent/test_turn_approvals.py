@@ -30,7 +30,7 @@ async def test_J108_nobody_to_ask_means_no(tmp_path: Path) -> None:
     assert note.notes == []
     (answered,) = played.of(ApprovalAnswered)
     assert isinstance(answered, ApprovalAnswered)
-    assert (answered.decision, answered.by) == ("deny", "nobody")
+    assert (answered.decision, answered.by) == ("deny", "no surface")
 
 
 @pytest.mark.parametrize("scenario", ["ok", "no-streaming"])
@@ -97,7 +97,7 @@ async def test_J108_a_time_out_is_told_as_one(tmp_path: Path) -> None:
         played = await s.play()
     (output,) = played.of(ToolOutputRecorded)
     assert isinstance(output, ToolOutputRecorded)
-    assert output.output == "Not executed: it needs an approval, and nobody answered within 60 s."
+    assert output.output == "Not executed: it needs an approval, and no answer came within 60 s."
     assert output.not_executed is not None
     assert output.not_executed.kind == "no_answer"
 

@@ -13,9 +13,9 @@ import pytest
 
 from agent.turns import Note, NoteArgs, Played, Stage
 from tailrace.agent.context import IMAGE_NOTE, IMAGES, without_earlier_media
-from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.agent.turn import Turn
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.events import AnyEvent, AttemptStarted, GatewayNotice, MessageChunk, MessageRecorded, ToolOutputRecorded
@@ -47,9 +47,9 @@ class TextOnly(FaultyProvider):
 
     failure: Failure | None = UNREAD
 
-    def refusal(self, request: ScriptedRequest, headers: Mapping[str, str], *, counting: bool) -> Failure | None:
+    def refusal(self, request: ScriptedRequest, headers: Mapping[str, str], counting: bool) -> Failure | None:
         has_image = "iVBORw==" in str(request.body)
-        return self.failure if has_image else super().refusal(request, headers, counting=counting)
+        return self.failure if has_image else super().refusal(request, headers, counting)
 
     @property
     def images(self) -> list[bool]:
@@ -171,6 +171,7 @@ async def test_an_answer_that_a_crash_cut_goes_on_without_the_images(tmp_path: P
             MessageChunk("Half"),
         ]
         s.journal.append(lease, facts, attempt=1)
+        await s.journal.commit(lease)
         turn = Turn(SEEN)
         turn.replay(await s.journal.read(run_id))
         played = await s.played(run_id, await s.runner(lease, turn).run())

@@ -29,6 +29,8 @@ from tailrace.messages import (
 )
 from tailrace.wire.reasoning_seal import named_field
 
+MAX_ARGUMENT_CHARS = 1_000_000  # of one call: a longer one is not made, and no more of it is shown (O177)
+
 
 class _CallPieces:
     """The arguments of one call while the model writes them."""
@@ -37,12 +39,15 @@ class _CallPieces:
         self.name = ""
         self._stream = ArgumentsStream(redactor)
         self._pieces: list[str] = []
+        self._left = MAX_ARGUMENT_CHARS
         self._contradicted = False
 
     def add(self, delta: ToolCallDelta) -> None:
         self.name = self.name or delta.name
         self._contradicted = self._contradicted or delta.replaces
-        self._pieces.append(delta.arguments)
+        self._left -= len(delta.arguments)
+        if self._left >= 0:
+            self._pieces.append(delta.arguments)
 
     def take_text(self) -> str:
         """What may be shown by now. Once the provider has contradicted itself nothing more is: the recorded message

@@ -10,46 +10,51 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tailrace.errors import Permanent, ProviderError
-from tailrace.events import Entry, GatewayNotice, NotExecuted, RunFailure, ToolOutputRecorded
-from tailrace.messages import Stop, ToolCall
+from tailrace.agent.turn import Turn
+from tailrace.errors import ANSWER_TOO_LONG, Permanent, ProviderError
+from tailrace.events import Entry, GatewayNotice, NotExecuted, RunFailure
 from tailrace.runs.failures import failure_of
 
 _STALLED = "⚠ Stream stalled mid tool-call "
 _LIMIT = "⚠ I "
+# Without the sign: one wide character doubles the memory of megabytes of text, in every copy of it (O178).
+_TOO_LONG = "(This is longer than one answer may be, and was cut. Ask me to continue if you want me to go on.)"
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How an answer ended for the turn. `suffix` is added to the text, live and on record; `failure` fails the run."""
+    """How an answer ended for the turn. `suffix` is added to the text, live and on record; `failure` fails the run;
+    `lost` are the calls that broke off."""
 
     stop: str
     suffix: str = ""
     failure: RunFailure | None = None
+    lost: tuple[NotExecuted, ...] = ()
 
 
 def stalled_warning(open_calls: Sequence[str], text: str) -> str:
     """Names the actions that were not executed (B38)."""
-    names = ", ".join(dict.fromkeys(open_calls))
+    names = ", ".join(name or "its name had not arrived" for name in dict.fromkeys(open_calls))
     gap = "" if not text or text.endswith("\n\n") else "\n\n"
     return f"{gap}{_STALLED}({names}); the action was not executed. Ask me to retry if you want to continue."
 
 
 def without_warning(text: str) -> str:
-    """The answer itself, where it ends in a warning of this module."""
-    found = max(text.rfind(beginning) for beginning in (_STALLED, _LIMIT))
-    return text[:found].rstrip("\n") if found >= 0 else text
+    """The answer itself, where it ends in warnings of this module."""
+    for beginning in (_STALLED, _LIMIT, _TOO_LONG):
+        if (found := text.rfind(beginning)) >= 0:
+            text = text[:found].rstrip("\n")
+    return text
 
 
 def ending_of_cut(error: ProviderError, open_calls: Sequence[str], text: str) -> Ending:
     """Attempts are exhausted. With a call open the warning is part of the answer; bare text stands as it is."""
-    suffix = stalled_warning(open_calls, text) if open_calls else ""
+    too_long = f"\n\n{_TOO_LONG}" if text else _TOO_LONG
+    suffix = too_long if error.code == ANSWER_TOO_LONG else ""
+    if open_calls:
+        suffix += stalled_warning(open_calls, text + suffix)
     failure = failure_of(error) if isinstance(error, Permanent) else None
-    return Ending("cut", suffix, failure)
-
-
-def ending_of(stop: Stop, calls: Sequence[ToolCall]) -> Ending:
-    """A stream that ended as it should. Calls win over what the provider calls the reason (B36)."""
-    return Ending("tools" if calls else stop)
+    lost = tuple(NotExecuted(name, "", "the stream broke off before the call was whole", "lost") for name in open_calls)
+    return Ending("cut", suffix, failure, lost)
 
 
 def stall_notice(provider: str, silent_s: float) -> GatewayNotice:
@@ -65,6 +70,7 @@ def limit_warning(reason: str, text: str) -> str:
 
 
 def not_executed_in(facts: Iterable[Entry]) -> tuple[NotExecuted, ...]:
-    """What a turn's model wanted to do and was denied or refused, in order; what it tried again is named once."""
-    found = (entry.event.not_executed for entry in facts if isinstance(entry.event, ToolOutputRecorded))
-    return tuple(dict.fromkeys(action for action in found if action is not None))
+    """The actions of a turn's model that were not executed, in order; a repeated one is named once."""
+    turn = Turn()
+    turn.replay(facts)
+    return turn.not_executed

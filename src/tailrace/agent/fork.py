@@ -25,7 +25,9 @@ from tailrace.ports import Journal, Run
 
 _FIRST = 2  # the entry after `RunStarted`; in the log of a fork its inherited history, where it has one
 _UNFINISHED = frozenset({"cut", "stopped", "length", "limit"})  # how answers end that a fork may go on with
-_History: TypeAlias = events.MessageRecorded | events.ToolOutputRecorded | events.HistoryCompressed
+_History: TypeAlias = (
+    events.MessageRecorded | events.ToolOutputRecorded | events.HistoryCompressed | events.SteerCommitted
+)
 # What viewers saw is made anew from the facts; what an attempt cost and whether it was kept is the other run's.
 _NotCopied: TypeAlias = (
     events.RunFact
@@ -217,6 +219,7 @@ class _TurnCopy:
         self._calls: list[ToolCall] = []  # the place of a call is its index
         self._asked: dict[str, events.ApprovalAsked] = {}  # by approval
         self._approvals: dict[str, list[AnyEvent]] = {}  # answered ones, by call
+        self._steers: dict[str, events.SteerAccepted] = {}
 
     def add(self, attempt: int, *copied: AnyEvent) -> None:
         self.copied += [(attempt, event) for event in copied]
@@ -236,6 +239,14 @@ class _TurnCopy:
             case events.ApprovalAnswered(approval_id=approval_id):
                 if (asked := self._asked.get(approval_id)) is not None:
                     self._approvals.setdefault(asked.call_id, []).extend((replace(asked, digest=""), event))
+            case events.SteerAccepted(steer_id):
+                self._steers[steer_id] = event  # copied once it is committed: until then it is the other run's alone
+            case events.SteerCommitted(steer_id):
+                if _ends_with_answer(self.copied):
+                    self.add(entry.attempt, events.MessageStop(final=False))
+                self.add(entry.attempt, self._steers[steer_id], event)
+            case events.SteerReturned():
+                pass
             case _ if isinstance(event, _NotCopied):
                 pass
             case _:
@@ -255,6 +266,12 @@ class _TurnCopy:
             result,
             events.ToolCallFinished(name, seen.duration, result.ok, index),
         ]
+
+
+def _ends_with_answer(copied: Sequence[tuple[int, AnyEvent]]) -> bool:
+    """Whether the last copied event is an answer without calls, whose message no event has closed."""
+    last = copied[-1][1] if copied else None
+    return isinstance(last, events.MessageRecorded) and last.message.role == "assistant"
 
 
 def _shown_message(recorded: events.MessageRecorded) -> Iterable[AnyEvent]:

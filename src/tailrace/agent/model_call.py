@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from tailrace.agent import context
-from tailrace.agent.answer_filter import AnswerFilter
-from tailrace.agent.endings import ending_of, ending_of_cut, limit_warning, stall_notice
+from tailrace.agent.answer_filter import MAX_ARGUMENT_CHARS, AnswerFilter
+from tailrace.agent.endings import Ending, ending_of_cut, limit_warning, stall_notice
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
 from tailrace.agent.turn import Turn
-from tailrace.errors import Permanent, ProviderError
+from tailrace.errors import EMPTY_ANSWER, Permanent, ProviderError
 from tailrace.events import (
+    REJECTED,
     AnyEvent,
+    AttemptDiscarded,
     Commentary,
     GatewayNotice,
     HistoryCompressed,
@@ -34,21 +36,28 @@ from tailrace.messages import (
     ToolCall,
     ToolSpec,
     Usage,
+    user,
 )
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
 from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.recovery_log import log_without_media
+from tailrace.providers.schema_words import in_words, refuses_schema
 from tailrace.providers.text_only import TextOnlyModels
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of, is_media_refused, is_too_long, takes_no_images
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.token_estimate import message_tokens
 
+MAX_ANSWER_CHARS = 8 * 1024 * 1024  # of one answer: its history is sent again with every call (O178)
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
 _LEAST_TOO_LONG = 1000  # tokens: a shorter conversation is refused for something else, the tools that are offered say
+MAX_REPAIRS = 2  # of one turn's answers
 _SMALLEST_LIMIT = 4096  # tokens that every model can write: asked for more, some providers refuse
+
+
+CheckAnswer = Callable[[str], Awaitable[str]]  # what is wrong with an answer's text; empty where nothing is
 
 
 class ModelSettings(msgspec.Struct, frozen=True):
@@ -60,6 +69,7 @@ class ModelSettings(msgspec.Struct, frozen=True):
     think_tags: tuple[str, ...] = DEFAULT_TAGS
     context_tokens: int = 128_000  # when the history has grown to most of this, it is compressed
     compress_at: float = 0.75
+    check_answer: CheckAnswer | None = None  # of the last answer, the one without calls
 
 
 class ModelCall:
@@ -80,6 +90,7 @@ class ModelCall:
         self._redactor = redactor
         self._can_compress = True
         self._leaves_out_media = False  # once a provider has refused what earlier turns and tools have brought
+        self._says_schema = False  # in words, once a provider has refused it
         self._sent: Sequence[Message] = ()  # with the newest request
         self._context_tokens = settings.context_tokens  # less, once a provider has found less to be too long
         self.resumed = resumed  # until it is reattached to
@@ -87,8 +98,8 @@ class ModelCall:
 
     async def answer(self, shown: str, *, budget_s: float | None) -> RunFailure | None:
         """Asks the model and records its answer. Returns why the run has failed, where it has. Refused for images and
-        files of earlier turns, it records nothing: the call is still due, and is made without them. Cancelled, it
-        leaves what was shown in the log, and no message: the turn decides what becomes of it."""
+        files of earlier turns, or for its schema, it records nothing: the call is still due, and is made without.
+        Cancelled, it leaves what was shown in the log, and no message: the turn decides what becomes of it."""
         log, request = self._new_log(shown), self._request(shown)
         log.text_only = self._caller.text_only if context.has_images(request.messages) else None
         try:
@@ -97,8 +108,11 @@ class ModelCall:
             sent = self._sent
             if self._leave_out_media(exc, sent, context.without_earlier_media(sent)):
                 return None
+            if self._settings.check_answer is not None and refuses_schema(exc, request):
+                self._says_schema = True
+                return None
             return self._record_failure(exc, log)
-        return self._record_answer(result, log)
+        return await self._record_answer(result, log)
 
     async def abandon_resumed(self) -> None:
         """The turn is stopped before it has reattached to the answer of an earlier process."""
@@ -116,28 +130,28 @@ class ModelCall:
             return AnswerFilter(self._redactor, self._settings.think_tags, shown=shown, first_call=first_call)
 
         log = _AnswerLog(self._record, new_filter, before, resumed)
-        log.goes_on_later = self._goes_on_later
+        log.goes_on_later = lambda: not self.is_stopped
         return log
-
-    def _goes_on_later(self) -> bool:
-        return not self.is_stopped
 
     def _record_failure(self, error: ProviderError, log: _AnswerLog) -> RunFailure | None:
         """Nothing more will come. Text that was shown before a crash stands; without any the run has failed."""
         log.add(*log.filter.close())
+        if error.code == EMPTY_ANSWER and not log.text:
+            log.add(MessageRecorded(log.filter.message(""), "end"))  # the turn says that there is no answer (C46)
+            return None
         if not log.text:
             return failure_of(error)
         log.add(MessageRecorded(log.filter.message(log.text), "cut"))
         return failure_of(error) if isinstance(error, Permanent) else None
 
-    def _record_answer(self, result: CallResult, log: _AnswerLog) -> RunFailure | None:
+    async def _record_answer(self, result: CallResult, log: _AnswerLog) -> RunFailure | None:
         completion, answer = result.completion, log.filter
         events = [] if log.streamed else _events_of_whole(answer, completion)
         events += answer.close()
         calls: tuple[ToolCall, ...] = ()
         if result.incomplete is None:
             calls = with_unique_ids(completion.tool_calls, self._record.fold.call_count)
-            ending = ending_of(completion.stop, calls)
+            ending = Ending("tools" if calls else completion.stop)  # calls win over the provider's reason (B36)
         else:
             ending = ending_of_cut(result.incomplete.error, result.incomplete.open_calls, log.text)
         text = log.text + "".join(event.text for event in events if isinstance(event, MessageChunk))
@@ -148,10 +162,27 @@ class ModelCall:
         if ending.suffix:
             log.add(MessageChunk(ending.suffix))
         said = answer.message(text + ending.suffix, completion, calls)
-        log.add(MessageRecorded(said, ending.stop, completion.stop_sequence if ending.stop == "end" else ""))
+        problem = ""
+        if self._settings.check_answer is not None and ending.stop in ("end", "unknown"):
+            problem = await self._settings.check_answer(said.text)
+            if problem and self._record.fold.rejected < MAX_REPAIRS:
+                self._reject(said, problem)
+                return None
+        stop_sequence = completion.stop_sequence if ending.stop == "end" else ""
+        log.add(MessageRecorded(said, ending.stop, stop_sequence, ending.lost or msgspec.UNSET))
         if calls and log.streamed and text:
             log.add(MessageStop(final=False))
-        return ending.failure
+        return (
+            RunFailure("permanent", f"the answer is not what was asked for: {problem}") if problem else ending.failure
+        )
+
+    def _reject(self, said: Message, problem: str) -> None:
+        """The answer is withdrawn, and the model is told what is wrong with it: another call is due."""
+        for attempt in self._record.fold.shown_attempts:
+            self._record.add(AttemptDiscarded(f"it is not what was asked for: {problem}"), attempt=attempt)
+        schema = msgspec.json.encode(self._settings.request.response_schema).decode()
+        words = f"That is not what was asked for:\n{problem}\nAnswer again with JSON alone that satisfies {schema}"
+        self._record.add(MessageRecorded(said, REJECTED), MessageRecorded(user(words)))
 
     def give_up(self, reason: str) -> None:
         """A budget is used up: the answer says so."""
@@ -162,6 +193,7 @@ class ModelCall:
     def _request(self, shown: str) -> ModelRequest:
         turn, self._sent = self._record.fold, self._record.fold.messages
         request = _request_of(turn, self._settings, shown)
+        request = in_words(request) if self._says_schema else request
         if self._leaves_out_media:
             self._sent = context.without_earlier_media(turn.messages)
         elif self._takes_no_images():
@@ -264,6 +296,7 @@ class ModelCall:
             tools=(),
             tool_choice=None,
             response_schema=None,
+            prefill="",
         )
         listener = _SummaryListener(self._record)
         result = await self._caller.complete(request, self._settings.routes, listener=listener, budget_s=budget_s)
@@ -281,7 +314,8 @@ def _request_of(turn: Turn, settings: ModelSettings, shown: str) -> ModelRequest
         settings.request,
         messages=context.repaired(turn.messages),
         tools=settings.tools,
-        prefill=shown,
+        prefill=f"{settings.request.prefill}{shown}" if turn.is_first_answer else shown,
+        max_answer_chars=MAX_ANSWER_CHARS,
         max_tokens=limit,
         cache_prompt=True,
     )
@@ -363,13 +397,12 @@ class _AnswerLog(DeltaLog):
 
 
 def with_unique_ids(calls: Sequence[ToolCall], first: int) -> tuple[ToolCall, ...]:
-    """Calls that a result can be told apart by: providers have been seen to send no id, or one for all."""
+    """The calls with ids that are unique in the answer: some providers send no id, or one id for all calls. Arguments
+    that are too long are cut."""
     seen: set[str] = set()
     out: list[ToolCall] = []
     for offset, call in enumerate(calls):
-        unique = (
-            call if call.id and call.id not in seen else ToolCall(f"call_{first + offset}", call.name, call.arguments)
-        )
-        seen.add(unique.id)
-        out.append(unique)
+        call_id = call.id if call.id and call.id not in seen else f"call_{first + offset}"
+        seen.add(call_id)
+        out.append(ToolCall(call_id, call.name, call.arguments[: MAX_ARGUMENT_CHARS + 1]))
     return tuple(out)

@@ -1,26 +1,13 @@
-"""The port for observing turns and tools from beginning to end, as traces do. Knows no tracer.
-
-Each block is entered in the task that does the work, so what runs inside inherits its context.
-"""
+"""The port for observing turns and tools from beginning to end, as traces do. Knows no tracer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 from tailrace.events import RunFinished
 from tailrace.messages import ToolCall
 from tailrace.ports import Run, Tool, ToolOutcome
-
-
-class Observer(Protocol):
-    """Called on the loop; must return quickly and raise nothing. Each block yields a callback for how the work ended.
-    If the callback was not called, the work was cancelled or raised."""
-
-    def turn(self, run: Run) -> AbstractContextManager[Callable[[RunFinished], None]]: ...
-
-    def tool(self, call: ToolCall, tool: Tool) -> AbstractContextManager[Callable[[ToolOutcome], None]]: ...
 
 
 def _ignore(_: object) -> None:
@@ -30,8 +17,9 @@ def _ignore(_: object) -> None:
 _NO_OP: AbstractContextManager[Callable[[object], None]] = nullcontext(_ignore)
 
 
-class Unobserved:
-    """No-op observer."""
+class Observer:
+    """A no-op; a tracer overrides it. Called on the loop, in the task that does the work; must return quickly and raise
+    nothing. Each block yields a callback for how the work ended. Not called: the work was cancelled or raised."""
 
     def turn(self, _run: Run) -> AbstractContextManager[Callable[[RunFinished], None]]:
         return _NO_OP
@@ -40,4 +28,4 @@ class Unobserved:
         return _NO_OP
 
 
-UNOBSERVED = Unobserved()
+UNOBSERVED = Observer()

@@ -3,6 +3,7 @@
     record the question
     while what is due is not the end:
         if a model call is due:
+            record that messages for the turn under way join its history
             summarise the older history where it fills most of the context
             stream the model's answer into the log, piece by piece (refused as too long: shorten, and begin again;
                 refused for images of earlier turns: leave them out, once, and begin again)
@@ -33,17 +34,20 @@ import msgspec
 from tailrace.agent.model_call import ModelCall, ModelSettings
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
+from tailrace.agent.steering import facts_of
 from tailrace.agent.tool_runner import OnWaiting, Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Finish, GiveUp, Turn
 from tailrace.events import (
     ApprovalAnswered,
     Entry,
+    GatewayNotice,
     HistoryCompressed,
     MessageRecorded,
     MessageStop,
     RunFailure,
     RunFinished,
     RunStatus,
+    UsageRecorded,
 )
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
@@ -68,7 +72,9 @@ class TurnSettings(msgspec.Struct, frozen=True):
     asker: Asker
     redactor: Redactor
     snapshots: Snapshots | None = None
+    price: Callable[[UsageRecorded], float] = lambda _: 0.0  # in dollars
     deadline_at: float | None = None  # wall clock, seconds since the epoch
+    missing_tools: str = ""  # what its user is told of tools that are not there
 
 
 class TurnRunner:
@@ -159,6 +165,8 @@ class TurnRunner:
             if self._replaced is not None:
                 self._record.add(HistoryCompressed(self._replaced))
             self._record.add(MessageRecorded(message))
+            if missing := self._settings.missing_tools:
+                self._record.add(GatewayNotice("missing_tools", missing))
 
     async def _question(
         self, message: Message, fetch: Callable[[], Coroutine[None, None, Message]] | None, stopped: RunFailure | None
@@ -174,6 +182,7 @@ class TurnRunner:
         if fetch is not None:
             self._begin(await fetch())
         while True:
+            self.turn.is_late = self._is_late()
             match self.turn.due():
                 case [Finish(status="stopped", reason=reason)]:  # by a process that died before it had sealed the run
                     return self._end("stopped", await self._kept_stop() or RunFailure("stopped", reason))
@@ -197,6 +206,7 @@ class TurnRunner:
         """Returns why the run has failed, where it has. A request that was refused as too long and is shorter now is
         due once more."""
         if not shown and self._model.resumed is None and not self._is_late():
+            self._record.add(*self.turn.commit_steers())
             await self._model.compress_if_full(budget_s=self._left_s())
             if not self._is_model_due():  # the summary has used up the turn's tokens
                 return None
@@ -225,17 +235,26 @@ class TurnRunner:
         return left_s is not None and left_s <= 0
 
     def _end(self, status: RunStatus, error: RunFailure | None) -> RunFinished:
-        return RunFinished(status, self.turn.output, self.turn.usage, error, steady_time(self._clock_offset))
+        return RunFinished(
+            status,
+            self.turn.output,
+            self.turn.usage,
+            error,
+            steady_time(self._clock_offset),
+            not_executed=self.turn.not_executed or msgspec.UNSET,
+        )
 
     def _on_signal(self, signal: Signal) -> None:
         if signal.name == STOP:
-            self._model.is_stopped = True
+            self._model.is_stopped = self._tools.is_stopped = True
             raise Stopped(stop_failure(signal))
+        self._record.add(*facts_of(signal, self.turn.steers))
         if signal.name == "approval":
             decision = signal.payload.get("decision")
             if decision in ("once", "session", "always", "deny"):
                 approval_id, reason = (str(signal.payload.get(name, "")) for name in ("approval_id", "reason"))
-                self._settings.asker.answer(ApprovalAnswered(approval_id, decision, signal.by, reason))
+                answered = ApprovalAnswered(approval_id, decision, signal.by, reason)
+                self._settings.asker.answer(answered, authorised=signal.payload.get("authorised") is True)
 
 
 def _stop_of_a_person(signal: Signal) -> None:

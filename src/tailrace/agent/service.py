@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Literal
 
 import msgspec
 
@@ -20,75 +19,32 @@ from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
+from tailrace.agent.steering import facts_of
 from tailrace.agent.turn import Turn, TurnLimits
-from tailrace.errors import ForkRefused, RunNotFound, RunOwned
-from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked
-from tailrace.events.speakers import SpokenBy, marked_message, spoken_from_elsewhere, unmarked_message
-from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
-from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.errors import ForkRefused, RunNotFound, RunOwned, TailraceError
+from tailrace.events import AnyEvent, Decision, Entry, RunFailure, RunFinished, RunForked, SubRunStarted
+from tailrace.events.speakers import marked_message, spoken_from_elsewhere, unmarked_message
+from tailrace.journal.fold import fold
+from tailrace.messages import JsonObject, Message
+from tailrace.ports import CRASH_LOOP, ENDED, Durability, Journal, Lease, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
 from tailrace.providers.open_attempt import open_attempts
+from tailrace.providers.prices import load_prices
+from tailrace.runs.charged_to import platform_of
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
-from tailrace.runs.recovery import ClaimedRun
+from tailrace.runs.recovery import MAX_KILLS, ClaimedRun
 from tailrace.runs.signals import Stopped, begun_once, listen, run_beside, stop_only
 
 log = logging.getLogger("tailrace.agent")
-Busy = Literal["interrupt", "queue"]
 _NO_TURNS = {"call": "a call of a raw model", "sequence": "an instance of a sequence"}  # kinds of runs, in words
 RETRIES_LOOKED_AT = 50
+MAX_WAIT_S = 3600.0  # of a chat's message for the turns before it
 _WAITS = "waits for a person"
 
 
-class PendingAttachments(Value):
-    """What is still missing of a question: files that are fetched once its turn has begun, so that no other message
-    waits for them (L147). `source` is a key of `AgentService.sources`, `reference` what that source understands."""
-
-    source: str
-    reference: JsonObject
-
-
 Source = Callable[[JsonObject], Awaitable[Message]]
-
-
-class ClientTurn(Value):
-    """A turn in the words of the front end that asked for it. By these a request that comes again is known, and so are
-    the messages that the front end repeats (`server.frontends.client_thread`)."""
-
-    request_id: str = ""
-    message_ids: tuple[str, ...] = ()  # of the messages that came with this turn
-    state: Any = None  # of the front end's own, as it was sent
-
-
-class TurnSpec(Value):
-    """Everything that one turn is made from. It is stored with the run, so that any process can go on with it."""
-
-    message: Message
-    model: str = ""  # "<provider>/<model>"; empty: the configured one
-    request: ModelRequest | None = None  # sampling and further fields of the client's own
-    system: str = ""
-    history: tuple[Message, ...] | None = None  # the client's own account of what was said before
-    replaces_history: bool = False  # the session's later turns take `history` for what was said before, too
-    previous_run: str | None = None  # the last run of the history; empty: there is none; None: the session's newest
-    foreign: tuple[ToolSpec, ...] = ()  # tools that the client runs
-    directory: str = ""
-    requester: str = ""
-    requester_name: str = ""  # what people call the requester, where that is another name
-    spoken_by: SpokenBy | None = None  # the speaker of `message`, whose text does not name them; None: not looked up
-    reachable: bool = False  # a person is there who can answer an approval
-    yolo: bool = False
-    checkpoints: bool = False
-    max_turns: int | None = None
-    tools: tuple[str, ...] | None = None  # which of ours are offered; None: the configured ones
-    busy: Busy = "interrupt"  # a run that has the session's turn is stopped, or waited for
-    must_answer: bool = False  # the requester was promised an answer: questions of other people wait for it
-    origin: JsonObject = msgspec.field(default_factory=dict)  # as the client put it: kept for showing the run
-    client: ClientTurn | None = None  # where a front end keeps the conversation beside the session
-    ignored: tuple[str, ...] = ()  # the client's parameters that are not sent to the model
-    pending_attachments: PendingAttachments | None = None  # `message` names the files; the turn begins by fetching them
-    shown: str = ""  # the question as its user sees it, where `message` has more than they typed
-    retry_of: str = ""  # the run whose question is asked again
-    forked_from: fork.ForkPoint | None = None  # the run that it goes on from; `message` is that run's, or a new one
 
 
 Equip = Callable[[TurnSpec, Run], TurnSettings]
@@ -124,12 +80,19 @@ class AgentService(RunHost["_TurnExecution"]):
         self._waiting: set[str] = set()  # runs with nothing under way but questions to a person
         self.hands_over_questions = False  # set once no process goes on after this one
         self._handed_over: set[str] = set()  # runs that were handed over for that
+        self.has_tools_of: Callable[[Run], bool] = lambda _: True  # another process goes on with a run for which not
         self.sources: dict[str, Source] = {}  # by name: who completes a question whose files are fetched later
 
     def _execution(self, claimed: ClaimedRun) -> _TurnExecution:
         return _TurnExecution(self, claimed)
 
+    def _wants(self, run: Run) -> bool:
+        return self.has_tools_of(run)
+
     async def _last_words(self, run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+        for entry in entries:
+            if isinstance(entry.event, SubRunStarted):
+                await self.stop(entry.event.run_id)
         return await last_words(run, entries)
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,7 +112,7 @@ class AgentService(RunHost["_TurnExecution"]):
         another one begins the run; not with the durability `memory`.
 
         In a session that is busy, the runs before it are stopped or waited for; what was promised to another person
-        is waited for."""
+        is waited for. `busy: steer` waits: `app.steering` asks first whether a run takes the message."""
         if session and spec.spoken_by is None and await self._has_speakers(session):
             spec = msgspec.structs.replace(spec, spoken_by=spoken_from_elsewhere(spec.requester))
         spec = self.as_stored(spec)
@@ -276,11 +239,18 @@ class AgentService(RunHost["_TurnExecution"]):
                 return
 
     async def answer(
-        self, run_id: str, approval_id: str, decision: Decision, *, by: str = "", reason: str = ""
+        self,
+        run_id: str,
+        approval_id: str,
+        decision: Decision,
+        *,
+        by: str = "",
+        reason: str = "",
+        authorised: bool = False,
     ) -> None:
-        """Answers an approval, in whichever process the run is. The model reads the `reason` of a denial. Raises
-        `RunSealed`, `RunNotFound`."""
-        payload = {"approval_id": approval_id, "decision": decision}
+        """Answers an approval, in whichever process the run is. The model reads the `reason` of a denial. `authorised`:
+        the surface has found that `by` may answer for the run's requester. Raises `RunSealed`, `RunNotFound`."""
+        payload: JsonObject = {"approval_id": approval_id, "decision": decision, "authorised": authorised}
         if reason := self._redactor.redact(reason.strip()[:MAX_REASON]):
             payload["reason"] = reason
         await self._journal.signal(run_id, Signal("approval", payload, by=by))
@@ -321,21 +291,49 @@ class AgentService(RunHost["_TurnExecution"]):
 
     # ── execution ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def execute(self, claimed: ClaimedRun) -> RunFinished:
-        """The turn, from the end of the session's runs before it to its own."""
+    async def execute(self, claimed: ClaimedRun) -> RunFinished | None:
+        """The turn, from the end of the session's runs before it to its own. None for one that is set aside. Raises
+        `TailraceError` for a message of a chat that has waited too long to be answered (N160)."""
         run = claimed.run
+        entered = Turn()
+        entered.replay(claimed.entries)
+        if (times := entered.ended_with_process) >= MAX_KILLS:
+            message = (
+                f"the process ended {times} times while this run called a tool, so it is set aside; see what the calls "
+                f"do before you let it go on, or end it: tailrace stop {run.id}"
+            )
+            await self._journal.park(claimed.lease, RunFailure(CRASH_LOOP, message))
+            return None
         spec = msgspec.convert(run.new.input, TurnSpec)
         if run.new.session:
             waiting = self._until_session_is_free(run, spec)
+            entries = [*claimed.entries]
+            claimed = msgspec.structs.replace(claimed, entries=entries)
+            takes = partial(self._while_waiting, claimed.lease, entries)
+            on_signal = (
+                stop_only if spec.forked_from is not None else takes
+            )  # a fork's log begins with what it inherits
             try:
-                await run_beside(waiting, listen(self._journal, claimed.lease, stop_only))
+                await run_beside(waiting, listen(self._journal, claimed.lease, on_signal))
             except Stopped as exc:  # from any process: it need not wait for its turn to end
                 return await self._turn(claimed, spec, stopped=exc.failure)
+            waited_s = self._clock() - run.created_at
+            if waited_s > MAX_WAIT_S and not entries and platform_of(spec.requester):
+                raise TailraceError(
+                    f"This message waited {waited_s / 60:.0f} min for its turn and was not answered. Send it again if "
+                    "it still matters."
+                )
         async with self._sessions.turn_of(run):
             with self._observer.turn(run) as report:
                 finished = await self._turn(claimed, spec, stopped=self.stopping(run.id))
                 report(finished)
         return finished
+
+    def _while_waiting(self, lease: Lease, entries: list[Entry], signal: Signal) -> None:
+        """A turn that waits for those before it can be stopped, and takes messages for its first model call."""
+        stop_only(signal)
+        facts = facts_of(signal, fold(entries).steers)
+        entries += [Entry(self._journal.append(lease, [fact]), fact) for fact in facts]
 
     async def _until_session_is_free(self, run: Run, spec: TurnSpec) -> None:
         """Returns when the session's earlier runs have ended, in this process and others (I101). None can come before
@@ -355,15 +353,15 @@ class AgentService(RunHost["_TurnExecution"]):
     async def _turn(self, claimed: ClaimedRun, spec: TurnSpec, *, stopped: RunFailure | None) -> RunFinished:
         run = claimed.run
         history = await self._history(run, spec)
-        limits = self._limits
-        if spec.max_turns is not None:
-            limits = msgspec.structs.replace(limits, max_calls=spec.max_turns)
-        turn = Turn(history, limits=limits, foreign=[tool.name for tool in spec.foreign])
+        settings = self._equip(spec, run)
+        if spec.max_usd is not None:
+            await load_prices()
+        foreign = [tool.name for tool in spec.foreign]
+        turn = Turn(history, limits=_limits_of(spec, self._limits), foreign=foreign, price=settings.price)
         turn.replay(claimed.entries)
         on_waiting = partial(self._note_waiting, run.id)
         left = open_attempts(claimed.entries).get("")
         resumed = left.resumable if left is not None else None
-        settings = self._equip(spec, run)
         runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, settings, on_waiting, resumed)
         point = spec.forked_from
         if point is not None and not any(isinstance(entry.event, RunForked) for entry in claimed.entries):
@@ -401,6 +399,14 @@ class AgentService(RunHost["_TurnExecution"]):
             return marked_message(spec.message, spec.spoken_by)
         fetched = self._redactor.redact_message(cleaned(await source(pending.reference)))
         return marked_message(fetched, spec.spoken_by)
+
+
+def _limits_of(spec: TurnSpec, limits: TurnLimits) -> TurnLimits:
+    return TurnLimits(
+        spec.max_turns if spec.max_turns is not None else limits.max_calls,
+        spec.max_tokens if spec.max_tokens is not None else limits.max_tokens,
+        spec.max_usd,
+    )
 
 
 def _takes_place_of(spec: TurnSpec, other: Run) -> bool:
@@ -441,5 +447,5 @@ class _TurnExecution:
         self._service = service
         self._claimed = claimed
 
-    async def run(self) -> RunFinished:
+    async def run(self) -> RunFinished | None:
         return await self._service.execute(self._claimed)

@@ -37,11 +37,10 @@ class Filtered(NamedTuple):
 class ThinkFilter:
     """`feed` the text in any pieces, then `close`: the joined halves do not depend on the pieces.
 
-    `starts_inside` is for models whose template opened the thought in the prompt: only its end comes. Copies are
-    independent: every attribute is immutable.
+    Copies are independent: every attribute is immutable.
     """
 
-    def __init__(self, tags: Iterable[str] = DEFAULT_TAGS, *, starts_inside: bool = False) -> None:
+    def __init__(self, tags: Iterable[str] = DEFAULT_TAGS) -> None:
         names_given = filter(None, (tag.strip(" <>/").lower() for tag in tags))
         self._names = tuple(sorted(names_given, key=len, reverse=True))
         names = "|".join(map(re.escape, self._names))
@@ -51,8 +50,8 @@ class ThinkFilter:
         self._max_tag_chars = _MAX_ATTRIBUTE_CHARS + max(map(len, self._names), default=0) + 4
         self._held = ""  # could still become a tag or a longer run of backticks
         self._repeats = 0  # how often the last character of `_held` follows it: a long run costs no copies (L140)
-        self._depth = 1 if starts_inside else 0
-        self._name = ""  # the tag of the thought we are in; "" where any tag ends it
+        self._depth = 0
+        self._name = ""  # the tag of the thought we are in
         self._code = ""  # the backticks or tildes that opened the code we are in, "" outside
         self._fence: _Fence = ""
         self._line = ""  # the line so far, of the text or of the thought; long ones are cut
@@ -119,7 +118,7 @@ class ThinkFilter:
         self._pass_line(before)
         if match is None:
             return end
-        if self._name not in ("", match["name"].lower()) or (not match["end"] and self._is_mention()):
+        if self._name != match["name"].lower() or (not match["end"] and self._is_mention()):
             thought.append(match[0])
             self._pass_line(match[0])
         elif not match["end"]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from tailrace.agent.answer_filter import MAX_ARGUMENT_CHARS
 from tailrace.agent.observer import UNOBSERVED, Observer
-from tailrace.agent.safety.approval import ApprovalPolicy, Asker, Judgement, escaped
+from tailrace.agent.safety.approval import ApprovalPolicy, Asker, Judgement, digest_of, escaped
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.turn import RunTool, SettleTool, Turn
+from tailrace.agent.turn import ENDED_WITH_PROCESS, RunTool, SettleTool, Turn
 from tailrace.errors import TailraceError
 from tailrace.events import (
     AnyEvent,
@@ -32,12 +34,11 @@ from tailrace.events import (
     ToolOutputRecorded,
 )
 from tailrace.messages import FileChange, JsonObject, ToolCall, ToolFile
-from tailrace.ports import Tool, ToolOutcome
+from tailrace.ports import Effect, Tool, ToolOutcome
 from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT, outcome_words, unanswered_words
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
 
-INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
 # The kind of a denial, by `ApprovalAnswered.by`. Any other name is that of a person who said no.
 _DENIALS: dict[str, NotExecutedKind] = {NO_SURFACE: "no_one_to_ask", TIMED_OUT: "no_answer"}
 MAX_FILES_BYTES = 8 * 2**20  # of one call's files together: they are kept in the log
@@ -68,6 +69,10 @@ class _Context(NamedTuple):
     directory: Path
     roots: tuple[Path, ...]
     progress: Callable[[str], None]
+    call_index: int
+    record: Callable[[AnyEvent], None]
+    is_stopped: Callable[[], bool]
+    ask: Callable[[str], Awaitable[bool]]
 
 
 class _Refusal(NamedTuple):
@@ -103,6 +108,7 @@ class ToolRunner:
         self._under_way = 0  # calls that have begun and not ended
         self._asking = 0  # those of them that wait for a person
         self._waits = False  # all of them do
+        self.is_stopped = False  # the turn: no process goes on with what is left unfinished
 
     def with_durations(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
         """The same events; the ends of calls that were cut off while they ran say how long they had run."""
@@ -152,7 +158,7 @@ class ToolRunner:
         call, index = command.call, command.index
         tool = self._tools.get(call.name)
         if isinstance(command, SettleTool) and not (tool is not None and tool.repeatable):
-            return self._settle(index, call, ToolOutcome(INTERRUPTED, ok=False))
+            return self._settle(index, call, ToolOutcome(ENDED_WITH_PROCESS, ok=False))
         args = call.parsed()
         problem = self._problem(tool, call, args)
         refusal: _Refusal | None = None
@@ -171,6 +177,9 @@ class ToolRunner:
         """Why this call cannot be made, in words for the model; empty when it can."""
         if tool is None:
             return f"There is no tool named {call.name!r}. There are: {', '.join(sorted(self._tools)) or 'none'}."
+        if len(call.arguments) > MAX_ARGUMENT_CHARS:
+            limit = f"{MAX_ARGUMENT_CHARS:,} characters"
+            return f"The arguments were longer than {limit}; the call was not executed. Make it again with less."
         if args is None:
             return "The arguments were not a complete JSON object; the call was not executed. Make it again."
         return tool.invalid(args)
@@ -247,6 +256,15 @@ class ToolRunner:
         await self._asker.take_down()
         return answered
 
+    async def _ask_within(self, call: ToolCall, question: str) -> bool:
+        """A question of a tool that runs."""
+        if self._policy.mode != "ask":
+            return self._policy.mode == "yolo"
+        text = escaped(question)
+        digest = digest_of(call.name, Effect("external", text), "", self._asker.requester)
+        asked = await self._question(call, Judgement("ask", "the tool asks", text, digest=digest))
+        return (await self._ask(asked, is_put=False)).decision != "deny"
+
     async def _snapshot(self, tool: Tool, call: ToolCall, args: JsonObject) -> _Refusal | None:
         effect = tool.effect(args)
         if self._snapshots is None or effect.kind == "none":
@@ -273,7 +291,15 @@ class ToolRunner:
         )
         try:
             with self._settings.observer.tool(call, tool) as ended:
-                context = _Context(self._settings.directory, self._settings.roots, self._progress_of(call))
+                context = _Context(
+                    self._settings.directory,
+                    self._settings.roots,
+                    self._progress_of(index, call),
+                    index,
+                    self._record.add,
+                    lambda: self.is_stopped,
+                    partial(self._ask_within, call),
+                )
                 outcome = await tool.run(args, context)
                 ended(outcome)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - a tool is foreign code: what it raises, the model reads
@@ -284,7 +310,7 @@ class ToolRunner:
         self._settle(index, call, outcome, loop.time() - began)
         await self._record.commit()
 
-    def _progress_of(self, call: ToolCall) -> Callable[[str], None]:
+    def _progress_of(self, index: int, call: ToolCall) -> Callable[[str], None]:
         loop = asyncio.get_running_loop()
         quiet_until = loop.time() + _PROGRESS_EVERY_S
 
@@ -292,7 +318,7 @@ class ToolRunner:
             nonlocal quiet_until
             if loop.time() >= quiet_until:
                 quiet_until = loop.time() + _PROGRESS_EVERY_S
-                self._record.add(GatewayNotice("tool_progress", self._storable(text), {"tool_name": call.name}))
+                self._record.add(ToolCallChunk(call.name, self._storable(text), index=index))
 
         return progress
 

@@ -7,7 +7,7 @@ turn, its recovery after a crash and its tests are the same thing: apply the fac
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from tailrace import events
 from tailrace.events import AnyEvent, Entry
 from tailrace.events.attempt_text import AttemptText
+from tailrace.events.steers import Steers
 from tailrace.messages import ENDED_BY_PROVIDER, READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -60,6 +61,9 @@ class Finish(msgspec.Struct, frozen=True):
 TurnCommand: TypeAlias = CallModel | RunTool | SettleTool | GiveUp | Finish
 
 
+ENDED_WITH_PROCESS = (
+    "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
+)
 INTERRUPTED = "The user interrupted this call; it may or may not have taken effect."
 NEVER_RAN = "The user stopped the run before this call was made; it was not executed."
 _INCOMPLETE = {
@@ -72,6 +76,7 @@ _INCOMPLETE = {
 # Facts and events that decide nothing.
 _Undecisive: TypeAlias = (
     events.RunStarted
+    | events.SubRunStarted
     | events.AnswerKept
     | events.ShownFact
     | events.Commentary
@@ -100,14 +105,21 @@ class TurnLimits(msgspec.Struct, frozen=True):
 
     max_calls: int = 50
     max_tokens: int | None = None
+    max_usd: float | None = None
 
 
 class Turn:
     """All a turn knows. `history` is what the session said before it."""
 
     def __init__(
-        self, history: Iterable[Message] = (), *, limits: TurnLimits | None = None, foreign: Collection[str] = ()
+        self,
+        history: Iterable[Message] = (),
+        *,
+        limits: TurnLimits | None = None,
+        foreign: Collection[str] = (),
+        price: Callable[[events.UsageRecorded], float] = lambda _: 0.0,
     ) -> None:
+        """`price` says in dollars what an attempt has cost."""
         self._limits = limits or TurnLimits()
         self._foreign = frozenset(foreign)  # names of tools that the client runs
         self._messages = list(history)
@@ -119,7 +131,14 @@ class Turn:
         self._stop = ""  # how the last answer ended
         self._final_stop = False
         self._finished = False
+        self._left_out: list[events.NotExecuted] = []
+        self._price = price
+        self._spent_usd = 0.0
+        self.rejected = 0  # answers that were not of the form that was asked for
+        self._ended_with_process = 0  # calls on record, since a person let the turn go on
         self.usage = Usage()
+        self.steers = Steers()
+        self.is_late = False  # the turn's time is up: no call is made for a steer
         self.attempt = 0  # the newest attempt's number
 
     @property
@@ -138,9 +157,24 @@ class Turn:
         return self._shown.text
 
     @property
+    def shown_attempts(self) -> list[int]:
+        """The attempts that wrote it."""
+        return [attempt for attempt, _ in self._shown.pieces()]
+
+    @property
     def has_shown(self) -> bool:
         """Whether they have seen a chunk of it, be it an empty one."""
         return bool(self._shown)
+
+    @property
+    def is_first_answer(self) -> bool:
+        """Whether the model has answered nothing in this turn yet."""
+        return self._answers == 0
+
+    @property
+    def not_executed(self) -> tuple[events.NotExecuted, ...]:
+        """What the model wanted to do and was not done, in order; what it tried again is named once."""
+        return tuple(dict.fromkeys(self._left_out))
 
     @property
     def call_count(self) -> int:
@@ -166,6 +200,13 @@ class Turn:
             if c.result is None and c.call.name not in self._foreign
         ]
 
+    @property
+    def ended_with_process(self) -> int:
+        """How many calls in a row ended with their process, the last of them just now; 0 where none did just now.
+        Progress in between does not count: a command of the turn's own may be what ends the process (N159)."""
+        is_cut = any(isinstance(command, SettleTool) for command in self.open_calls())
+        return self._ended_with_process + 1 if is_cut else 0
+
     def unsettled(self) -> list[events.ToolCallFinished]:
         """Tool lines that viewers still see running although the result is on record."""
         return [
@@ -184,7 +225,7 @@ class Turn:
             if begun:
                 settled.append(events.ToolCallFinished(call.name, ok=False, index=command.index))
         if self.shown:
-            settled.append(events.MessageRecorded(text_message(self.shown), "stopped"))
+            settled.append(events.MessageRecorded(Message("assistant", (Text(self.shown),)), "stopped"))
         return settled
 
     def due(self) -> list[TurnCommand]:
@@ -200,14 +241,32 @@ class Turn:
             return [Finish("completed", self.output, calls=foreign)]
         if self._result_messages():
             return [self._call_or_give_up()]
+        if self._goes_on_for_steer():
+            return [CallModel()]
         return [self._finish()]
+
+    def _goes_on_for_steer(self) -> bool:
+        """A turn that is over makes one more call for what is accepted, unless it was stopped, failed or is at a limit
+        (N165)."""
+        ends = self._final_stop or self.is_late or self._stop in ("cut", "limit", "stopped")
+        return bool(self.steers.pending) and not ends and isinstance(self._call_or_give_up(), CallModel)
+
+    def commit_steers(self) -> list[AnyEvent]:
+        """What goes into the log before a model call that begins a new message: each accepted message joins the history
+        (N164). An answer that ended the turn until now is closed first."""
+        pending = self.steers.pending
+        closed = [events.MessageStop(final=False)] if pending and self.output else []
+        return [*closed, *(events.SteerCommitted(each.steer_id) for each in pending)]
 
     def _call_or_give_up(self) -> TurnCommand:
         if self._answers >= self._limits.max_calls:
-            return GiveUp(f"stopped after {self._answers} model calls (agent.max_turns)")
+            calls = "1 model call" if self._answers == 1 else f"{self._answers} model calls"
+            return GiveUp(f"stopped after {calls} (agent.max_turns)")
         if self.tokens_left == 0:
             spent = self.usage.input_tokens + self.usage.output_tokens
             return GiveUp(f"stopped after {spent} tokens (agent.max_tokens)")
+        if self._limits.max_usd is not None and self._spent_usd >= self._limits.max_usd:
+            return GiveUp(f"stopped after ${self._spent_usd:.4g} (max_usd)")
         return CallModel(self.shown)
 
     def _finish(self) -> Finish:
@@ -232,7 +291,7 @@ class Turn:
         else:
             self._apply(event, attempt)
 
-    def _apply(self, event: AnyEvent, attempt: int) -> None:
+    def _apply(self, event: AnyEvent, attempt: int) -> None:  # noqa: C901 - one case per kind of fact
         match event:
             case events.MessageChunk(text):
                 self._shown.add(text, attempt)
@@ -241,8 +300,9 @@ class Turn:
             case events.AttemptDiscarded():
                 self._shown.withdraw(attempt)
                 self._said.withdraw(attempt)
-            case events.MessageRecorded(message, stop):
+            case events.MessageRecorded(message, stop, not_executed=lost):
                 self._record(message, stop)
+                self._left_out += lost or ()
             case events.MessageStop(final):
                 self._end_message()
                 self._final_stop |= final
@@ -260,8 +320,13 @@ class Turn:
                 self._compress(messages)
             case events.UsageRecorded(usage):
                 self.usage += usage
+                self._spent_usd += self._price(event)
+            case events.SteerAccepted() | events.SteerReturned() | events.SteerCommitted():
+                self._apply_steer(event)
             case events.RunForked() | events.RunFinished():
                 self._apply_run_fact(event, attempt)
+            case events.GatewayNotice(kind="parked"):
+                self._ended_with_process = 0
             case _ if isinstance(event, _Undecisive):
                 pass
             case _:
@@ -275,8 +340,15 @@ class Turn:
         if message.role == "assistant":
             self._answers += 1
             self._stop = stop
+            self.rejected += stop == events.REJECTED
             for call in message.tool_calls:
                 self._calls.append(_ToolCallState(len(self._calls), call))
+
+    def _apply_steer(self, fact: events.SteerFact) -> None:
+        known = self.steers.get(fact.steer_id)
+        if isinstance(fact, events.SteerCommitted) and known is not None and known.state == "accepted":
+            self._record(known.accepted.message, self._stop)
+        self.steers.apply(fact)
 
     def _end_message(self) -> None:
         self._said.extend(self._shown)
@@ -297,8 +369,10 @@ class Turn:
             case events.ToolCallFinished(index=index):
                 if index < len(self._calls):
                     self._calls[index].finished = True
-            case events.ToolOutputRecorded(call_id=call_id):
+            case events.ToolOutputRecorded(call_id=call_id, not_executed=refused):
                 self._call_with(call_id).result = _result(event)
+                self._ended_with_process += event.output == ENDED_WITH_PROCESS
+                self._left_out += [refused] if refused is not None else []
             case events.ApprovalAsked(call_id=call_id):
                 self._call_with(call_id).asked = event
             case events.ApprovalAnswered(approval_id=approval_id):
@@ -350,8 +424,3 @@ def _result(recorded: events.ToolOutputRecorded) -> ToolResult:
     if not images:
         return ToolResult(recorded.call_id, recorded.output, recorded.ok)
     return ToolResult(recorded.call_id, (Text(recorded.output), *images), recorded.ok)
-
-
-def text_message(text: str, calls: tuple[ToolCall, ...] = ()) -> Message:
-    """An assistant's message of plain text and calls."""
-    return Message("assistant", (Text(text), *calls) if text else calls)

@@ -71,22 +71,6 @@ class CallLog(DeltaLog):
     """Writes a call as the run of its lease. `shown`, `attempts` and `usage` are what an earlier process has logged.
     With `keep_events` the provider's own events are logged too, because clients are fed from the log."""
 
-    __slots__ = (
-        "_began_call",
-        "_clock_offset",
-        "_ending",
-        "_events_to_skip",
-        "_ignored",
-        "_journal",
-        "_keeps_events",
-        "_lease",
-        "_relays",
-        "_route",
-        "_routed",
-        "called",
-        "several",
-    )
-
     def __init__(  # noqa: PLR0913 - one keyword per thing that an earlier process has logged
         self,
         journal: Journal,
@@ -257,7 +241,9 @@ class CallLog(DeltaLog):
 def _is_logged(delta: NativeDelta) -> bool:
     """Whether it says where reasoning was, signs it, or names what a text rests on; of the first choice."""
     match delta.item:
-        case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}} | {"cited": _}:
+        case {"delta": {"type": "signature_delta"} | {"annotations": _}} | {"start": {"type": "redacted_thinking"}}:
+            return not delta.choice
+        case {"cited": _}:
             return not delta.choice
         case _:
             return named_field(delta) is not None and not delta.choice

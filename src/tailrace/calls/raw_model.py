@@ -104,7 +104,7 @@ def _verbatim(route: Route, client_request: ClientRequest) -> Route:
         provider = _ReattachingVerbatimProvider(provider, provider, client_request)
     else:
         provider = VerbatimProvider(provider, client_request)
-    return Route(provider, route.model, route.policy, local=route.local, streams=route.streams)
+    return Route(provider, route.model, route.policy, local=route.local, streams=route.streams, raw=True)
 
 
 def params_left_out(route: Route, client_request: ClientRequest) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import cProfile
 import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tailrace.agent.safety.allow import check_patterns
 from tailrace.agent.safety.approval import (
     LEAST_S,
     MAX_EARLY,
@@ -18,6 +18,7 @@ from tailrace.agent.safety.approval import (
     digest_of,
     escaped,
 )
+from tailrace.agent.safety.judge import check_patterns
 from tailrace.events import ApprovalAnswered, ApprovalAsked
 from tailrace.ports import Effect
 from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT
@@ -229,3 +230,13 @@ def test_answers_to_questions_that_are_never_put_are_not_kept_for_ever() -> None
         assert not asker.answer(ApprovalAnswered(f"apr_{number}", "once", "me"))
     assert len(asker._early) == MAX_EARLY
     assert f"apr_{10 * MAX_EARLY - 1}" in asker._early
+
+
+def test_O177_a_long_text_is_escaped_in_c() -> None:
+    def calls(text: str) -> int:
+        profile = cProfile.Profile()
+        profile.runcall(escaped, text)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert escaped("a\u202eb\n\x1b\té") == "a\\u{202e}b\n\\u{1b}\té"
+    assert calls("a\u202e\n" * 20_000) == calls("a\u202e\n" * 10_000) < 20

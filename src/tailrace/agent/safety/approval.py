@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 import secrets
 import time
 import unicodedata
@@ -31,7 +30,7 @@ Mode = Literal["ask", "deny", "yolo"]
 LEAST_S = 5.0  # the shortest wait for an answer after another process has taken the run over
 MAX_REASON = 2000  # characters of the reason that a person gives for a denial
 MAX_EARLY = 64  # answers that are stored for questions not asked yet; a turn asks few at a time
-_MAYBE_HIDDEN = re.compile(r"[^ -~\n\t]+")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # categories of Unicode
 
 
 class ApprovalScope(msgspec.Struct, frozen=True):
@@ -67,12 +66,10 @@ def digest_of(tool_name: str, effect: Effect, directory: str, requester: str) ->
 def escaped(text: str) -> str:
     """The text with everything that a screen would hide or reorder made visible (J111): control characters, bidi
     marks, zero-width and private characters. Line ends and tabs stay."""
-    return _MAYBE_HIDDEN.sub(lambda run: run[0] if run[0].isprintable() else "".join(map(_visible, run[0])), text)
-
-
-def _visible(char: str) -> str:
-    hidden = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-    return f"\\u{{{ord(char):x}}}" if hidden else char
+    if text.isascii() and text.isprintable():
+        return text
+    hidden = (char for char in set(text) - {"\n", "\t"} if unicodedata.category(char) in _HIDDEN)
+    return text.translate({ord(char): f"\\u{{{ord(char):x}}}" for char in hidden})
 
 
 def _escaped_line(text: str) -> str:
@@ -186,7 +183,7 @@ class Asker:
         self._board = board
         self._posted: set[str] = set()
         self._open: dict[str, asyncio.Future[ApprovalAnswered]] = {}
-        self._early: dict[str, ApprovalAnswered] = {}  # the requester's answers to questions not open yet
+        self._early: dict[str, ApprovalAnswered] = {}  # answers to questions not open yet
 
     async def requester_name(self) -> str:
         """The requester's display name; empty where it is not known."""
@@ -252,10 +249,11 @@ class Asker:
             return self._timeout_s
         return min(self._timeout_s, max(asked.expires_at - time.time(), LEAST_S))
 
-    def answer(self, answered: ApprovalAnswered) -> bool:
-        """Whether the answer counted: the question is open and `by` is its requester (J110). An answer that came while
-        no process executed the run counts when its question is asked again."""
-        if answered.by != self.requester:
+    def answer(self, answered: ApprovalAnswered, *, authorised: bool = False) -> bool:
+        """Whether the answer counted: the question is open, and `by` is its requester (J110) or was `authorised` to
+        answer for them (N168). An answer that came while no process executed the run counts when its question is asked
+        again."""
+        if answered.by != self.requester and not authorised:
             return False
         approval_id = answered.approval_id
         future = self._open.get(approval_id)

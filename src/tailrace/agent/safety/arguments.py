@@ -1,6 +1,7 @@
 """Whether the arguments of a known program keep it harmless: its options, the texts that it takes, the places it uses.
 
-Pure. Each function returns why that is not certain, or "".
+Pure. Each function returns why that is not certain, or "". Scripts of sed, awk and jq are read in a part of each
+language: what is not understood is not known.
 """
 
 from __future__ import annotations
@@ -9,15 +10,57 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tailrace.agent.safety.embedded_code import awk_reason, jq_reason, sed_reason
 from tailrace.agent.safety.places import Places
 from tailrace.agent.safety.tables import Known
 from tailrace.agent.safety.words import Word
 
-_CODE = {"sed": sed_reason, "jq": jq_reason, **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), awk_reason)}
 _JOINT = re.compile(r"[=:@,](?=[/~]|\.\.)")  # behind one, a path may begin within a word
 MAX_JOINTS = 20
 DYNAMIC = "has an argument that is known only when it runs"
+
+# A bracket holds no delimiter: versions of sed differ about one.
+_SED_COMMAND = re.compile(
+    r"""
+    \s*
+    (?: ADDRESS (?: ,ADDRESS )? \s*!?\s* )?
+    (?: [dDgGhHnNpPxz={}] | [qQ]\d*
+      | s(?P<d>[/|,\#:@!])
+        (?: (?!(?P=d))[^\\\n\[] | \\. | \[\^?\]? (?: \[:\w+:\] | (?!(?P=d))[^]\n\[] )* \] )*
+        (?P=d) (?: (?!(?P=d))[^\\\n] | \\. )* (?P=d) [gpiI0-9]*
+    )
+    \s* (?: [;\n]\s* | (?=\}) | (?<=\{) | $ )
+    """.replace(
+        "ADDRESS",
+        r"(?: \d+(?:~\d+)? | \$ | [+~]\d+ | /(?: [^/\\\n\[] | \\. | \[\^?\]? (?: \[:\w+:\] | [^]/\n\[] )* \] )*/I? )",
+    ),
+    re.DOTALL | re.VERBOSE,
+)
+# A pipe and a redirection stand behind `print`; ARGV names further files.
+_AWK_ACTS = re.compile(r"\bgetline\b|\bsystem\b|@|\bARG[VC]\b|\bENVIRON\b")
+_JQ_READS = re.compile(r"\b(?:import|include|env|input_filename)\b|\$ENV\b|\$__prog")
+
+
+def sed_reason(script: str) -> str:
+    at = 0
+    while at < len(script):
+        found = _SED_COMMAND.match(script, at)
+        if found is None or found.end() == at:
+            return "has a script that may write or start programs"
+        at = found.end()
+    return ""
+
+
+def awk_reason(code: str) -> str:
+    printing = code.replace("||", "").partition("print")[2]
+    acts = _AWK_ACTS.search(code) or re.search(r"[|>]", printing)
+    return "has code that may write or start programs" if acts else ""
+
+
+def jq_reason(code: str) -> str:
+    return "has code that reads more than its input" if _JQ_READS.search(code) else ""
+
+
+_CODE = {"sed": sed_reason, "jq": jq_reason, **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), awk_reason)}
 
 
 class _Arguments(NamedTuple):

@@ -9,9 +9,14 @@ from tailrace.values.redact import REDACTED, TextRedactor
 
 __all__ = ["REDACTED", "ArgumentsStream", "Redactor"]
 
-# One character of a JSON text: an escape, an escape whose end has not arrived, or the character itself.
-_UNIT = re.compile(r'\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\(?:u[0-9a-fA-F]{0,3})?\Z|.', re.DOTALL)
+# Of a JSON text: characters as they are, an escape, or an escape whose end has not arrived.
+_UNIT = re.compile(r'[^\\]+|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\(?:u[0-9a-fA-F]{0,3})?\Z|.', re.DOTALL)
 _ESCAPES = {r"\b": "\b", r"\f": "\f", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
+LONG_CHARS = 4096  # so much at once is searched whole, in C, before it is looked at character by character (O177)
+_WHOLE_UNITS = re.compile(
+    r'(?:[^\\]+|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\(?!["\\/bfnrt]|(?:u[0-9a-fA-F]{0,3})?\Z))*+', re.DOTALL
+)
+_UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
 class Redactor(TextRedactor):
@@ -51,16 +56,24 @@ class ArgumentsStream:
         self._as_written = redactor.stream()  # searches the output once more as plain text: it may be no JSON
         self._unfinished = ""  # an escape whose end has not arrived
         self._held = ""  # the text that is held back, unescaped
-        self._units: list[str] = []  # the same text as it was written, one unit per character
+        self._units: list[str] = []  # the same text as it was written
 
     def feed(self, text: str) -> str:
         if self._redactor.idle:
             return text
+        if len(text) > LONG_CHARS:
+            text = "".join(self._units) + self._unfinished + text
+            end = _harmless_chars(self._redactor, text)
+            self._units, self._held, self._unfinished = [], "", ""
+            return self._as_written.feed(text[:end]) + self._feed_units(text[end:])
+        return self._feed_units(text)
+
+    def _feed_units(self, text: str) -> str:
         units: list[str] = _UNIT.findall(self._unfinished + text)
         ends_open = bool(units) and units[-1][0] == "\\" and _is_unfinished(units[-1])
         self._unfinished = units.pop() if ends_open else ""
         self._units += units
-        self._held += "".join(map(_character, units))
+        self._held += "".join(map(_unescaped, units))
         return self._as_written.feed(self._released(self._redactor.held_from(self._held)))
 
     def close(self) -> str:
@@ -68,24 +81,59 @@ class ArgumentsStream:
         return self._as_written.feed(self._released(len(self._held)) + unfinished) + self._as_written.close()
 
     def _released(self, end: int) -> str:
-        out: list[str] = []
-        done = 0
-        for found in self._redactor.pattern.finditer(self._held[:end]) if self._redactor.pattern else ():
-            out += [*self._units[done : found.start()], REDACTED]
-            done = found.end()
-        out += self._units[done:end]
+        units, self._units = self._units, _cut_off(self._units, len(self._held) - end)
+        out: list[str] = []  # from the end to the beginning
+        at = end
+        for found in reversed(self._redactor.matches(self._held[:end])):
+            out += ["".join(_cut_off(units, at - found.end())), REDACTED]
+            _cut_off(units, found.end() - found.start())
+            at = found.start()
         self._held = self._held[end:]
-        del self._units[:end]
-        return "".join(out)
+        return "".join(units) + "".join(reversed(out))
+
+
+def _harmless_chars(redactor: TextRedactor, text: str) -> int:
+    """How many characters at the beginning are no part of a secret; whole units. 0 where the text has a secret."""
+    plain = _all_unescaped(text)
+    if plain is None or redactor.matches(plain):
+        return 0
+    held = len(plain) - redactor.held_from(plain)
+    whole = _WHOLE_UNITS.match(text, 0, max(0, len(text) - len(r"\u0000") * (held + 1)))
+    return whole.end() if whole is not None else 0
+
+
+def _all_unescaped(text: str) -> str | None:
+    """As `_unescaped` of every unit, in a few steps. None where no character is free to stand for a backslash."""
+    backslash = next((each for each in "\0\1\2" if each not in text), None)
+    if backslash is None:
+        return None
+    text = text.replace(r"\\", backslash).replace(r"\"", '"').replace(r"\/", "/")
+    for escape, character in _ESCAPES.items():
+        text = text.replace(escape, character)
+    return _UNICODE_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).replace(backslash, "\\")
+
+
+def _cut_off(units: list[str], count: int) -> list[str]:
+    """Removes as many units from the end as have so many characters."""
+    tail: list[str] = []
+    while count > 0:
+        unit = units.pop()
+        size = 1 if unit[0] == "\\" else len(unit)
+        if size > count:
+            units.append(unit[:-count])
+            unit, size = unit[-count:], count
+        tail.append(unit)
+        count -= size
+    return tail[::-1]
 
 
 def _is_unfinished(unit: str) -> bool:
     return len(unit) == 1 or (unit[1] == "u" and len(unit) < len(r"\u0000"))
 
 
-def _character(unit: str) -> str:
-    """The character that the unit stands for."""
-    if len(unit) == 1:
+def _unescaped(unit: str) -> str:
+    """The characters that the unit stands for."""
+    if unit[0] != "\\" or len(unit) == 1:
         return unit
     kind, digits = unit[1], unit[2:]
     return chr(int(digits, 16)) if kind == "u" else _ESCAPES.get(unit, kind)
