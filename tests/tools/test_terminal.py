@@ -14,8 +14,9 @@ import pytest
 import uvloop
 
 from tailrace.ports import Effect, ToolOutcome
+from tailrace.system.own_task import finish
 from tailrace.tools import process, terminal
-from tailrace.tools.process import run_process, to_the_end
+from tailrace.tools.process import run_process
 from tailrace.tools.terminal import Output, Terminal
 from tools.tool_context import PATH, Workplace, is_alive
 
@@ -274,7 +275,7 @@ async def test_clean_up_runs_to_its_end_and_then_the_cancellation_goes_on() -> N
 
     async def work() -> None:
         try:
-            await to_the_end(clean())
+            await finish(clean())
         finally:
             steps.append("left")
 

@@ -11,10 +11,9 @@ from tailrace.ports import ToolOutcome
 from tailrace.tools import process, terminal
 from tailrace.tools.checkpoint.checkpoint import SnapshotLimits
 from tailrace.tools.function import FunctionTool
-from tailrace.tools.mcp.content import MAX_CHARS
 from tailrace.tools.mcp.link import MAX_TOOLS
 from tailrace.tools.mcp.servers import McpServers
-from tailrace.tools.mcp.tools import offered_name
+from tailrace.tools.mcp.tools import MAX_CHARS, offered_name
 from tailrace.tools.search import search_files
 from tailrace.tools.toolbox import BUILTIN
 from tailrace.tools.web import page_fetch, web_fetch

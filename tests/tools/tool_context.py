@@ -16,11 +16,17 @@ class Workplace:
         self.directory = directory
         self.roots = roots
         self.reports: list[str] = []
+        self.questions: list[str] = []
+        self.says_yes = False
         self._reported = asyncio.Event()
 
     def progress(self, text: str) -> None:
         self.reports.append(text)
         self._reported.set()
+
+    async def ask(self, question: str) -> bool:
+        self.questions.append(question)
+        return self.says_yes
 
     async def until(self, said: Callable[[list[str]], bool]) -> None:
         """Waits until the reports say so."""

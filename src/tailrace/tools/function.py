@@ -20,13 +20,27 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args, get_type_hints, overload
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import msgspec
 from msgspec import Meta
 
+from tailrace.errors import ConfigError
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.ports import Effect, ToolContext, ToolOutcome
+from tailrace.tools.context import Context, given_deps
 from tailrace.tools.typed import invalid_arguments, preview_of, schema_of
 
 P = ParamSpec("P")
@@ -69,7 +83,7 @@ class FunctionTool(Generic[P, R]):
         if effect not in (effects := get_args(FunctionEffect)):
             raise TypeError(f"{self._name}: effect is one of {', '.join(effects)}; found {effect!r}")
         summary, described = _described(inspect.getdoc(function) or "")
-        self._context, self._args = _signature(function, self._name, described)
+        self._context, self._context_type, self._args = _signature(function, self._name, described)
         self.spec = ToolSpec(self._name, description or summary, _schema(self._args, self._name))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -89,10 +103,17 @@ class FunctionTool(Generic[P, R]):
             return Effect()
         return Effect(self._effect, f"{self._name} {msgspec.json.encode(args).decode()}")
 
+    def check_deps(self) -> None:
+        """Raises `ConfigError` where the run that is begun lacks the `deps` that this tool's `Context` names."""
+        for wanted in get_args(self._context_type):
+            kind = get_origin(wanted) or wanted
+            if isinstance(kind, type) and not isinstance(found := given_deps(), kind):
+                raise ConfigError(f"the tool {self._name} wants deps={kind.__name__}(…), found {found!r}")
+
     async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
         values = msgspec.structs.asdict(msgspec.convert(args, self._args, strict=False))
         if self._context:
-            values[self._context] = context
+            values[self._context] = context if self._context_type is ToolContext else Context(context)
         call: Callable[..., Any] = self._function
         if inspect.iscoroutinefunction(call):
             result = await call(**values)
@@ -144,13 +165,13 @@ def _outcome(result: object) -> ToolOutcome:
 
 def _signature(
     function: Callable[..., Any], name: str, described: Mapping[str, str]
-) -> tuple[str, type[msgspec.Struct]]:
-    """The parameter that takes the context, if there is one, and a struct of all the others."""
+) -> tuple[str, Any, type[msgspec.Struct]]:
+    """The parameter that takes the context, if there is one, its type, and a struct of all the others."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as exc:
         raise TypeError(f"{name}: {exc}; the types of a tool must be known in its module") from exc
-    context = ""
+    context, context_type = "", None
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD and parameter.kind is not parameter.KEYWORD_ONLY:
@@ -158,13 +179,13 @@ def _signature(
         if parameter.name not in hints:
             raise TypeError(f"{name}: the parameter {parameter.name} has no type")
         hint = hints[parameter.name]
-        if hint is ToolContext:
-            context = parameter.name
+        if hint is ToolContext or hint is Context or get_origin(hint) is Context:
+            context, context_type = parameter.name, hint
             continue
         if (text := described.get(parameter.name)) and not _has_description(hint):
             hint = Annotated[hint, Meta(description=text)]
         fields.append(_field(parameter, hint))
-    return context, msgspec.defstruct(f"{name}_args", fields, forbid_unknown_fields=True, kw_only=True)
+    return context, context_type, msgspec.defstruct(f"{name}_args", fields, forbid_unknown_fields=True, kw_only=True)
 
 
 def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[str, Any, Any]:

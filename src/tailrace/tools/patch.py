@@ -12,7 +12,7 @@ from msgspec import Meta
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.tools.file_change import MAX_DIFF_CHARS, ChangedLines, changed_lines, file_change
-from tailrace.tools.paths import PathRefused, opened_file, placed, write_whole
+from tailrace.tools.paths import opened_file, placed, write_whole
 from tailrace.tools.typed import Arguments, TypedTool, clipped, failed
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
@@ -37,8 +37,6 @@ class Patch(TypedTool[PatchArgs]):
     async def execute(self, args: PatchArgs, context: ToolContext) -> ToolOutcome:
         try:
             return await asyncio.to_thread(_patch, args, context)
-        except PathRefused as exc:
-            return failed(str(exc))
         except OSError as exc:
             return failed(f"{args.path}: {exc.strerror}")
 

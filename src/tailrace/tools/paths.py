@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from tailrace.errors import TailraceError
+from tailrace.errors import ToolRefused
 
 if TYPE_CHECKING:  # the process that searches needs this module, and nothing that takes time to import
     from tailrace.ports import ToolContext
@@ -26,7 +26,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class PathRefused(TailraceError):
+class PathRefused(ToolRefused):
     """The path leads outside, or to something that cannot be read or written as a file."""
 
 

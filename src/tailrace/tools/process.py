@@ -12,10 +12,11 @@ import secrets
 import select
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tailrace.system.own_task import finish
 from tailrace.system.unread_bytes import unread_bytes
 
 MARK = "TAILRACE_CALL_"  # with a name of its own per tree, so that trees within trees carry all their marks
@@ -45,27 +46,13 @@ async def run_process(
         async with asyncio.timeout(timeout_s):
             return await tree.ended()
     except TimeoutError:
-        await to_the_end(tree.kill())
+        await finish(tree.kill())
         return None
     except BaseException:
-        await to_the_end(tree.kill())
+        await finish(tree.kill())
         raise
     finally:
         tree.close()
-
-
-async def to_the_end(work: Coroutine[object, object, None]) -> None:
-    """Runs clean-up to its end however often the caller is cancelled meanwhile; then the cancellation goes on."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    task.result()
-    if cancelled is not None:
-        raise cancelled
 
 
 class _Tree:
@@ -101,7 +88,7 @@ class _Tree:
         except BaseException as exc:
             os.close(ours)
             if isinstance(exc, asyncio.CancelledError) and sys.platform == "linux":  # asyncio ends the leader alone
-                await to_the_end(asyncio.to_thread(_kill_all, f"{mark}=1".encode(), _NO_GROUP))
+                await finish(asyncio.to_thread(_kill_all, f"{mark}=1".encode(), _NO_GROUP))
             raise
         finally:
             os.close(theirs)

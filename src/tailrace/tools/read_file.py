@@ -10,7 +10,7 @@ from typing import Annotated, BinaryIO
 from msgspec import Meta
 
 from tailrace.ports import ToolContext, ToolOutcome
-from tailrace.tools.paths import PathRefused, opened_file, placed
+from tailrace.tools.paths import opened_file, placed
 from tailrace.tools.text import byte_order_mark
 from tailrace.tools.typed import Arguments, TypedTool, failed
 
@@ -36,8 +36,6 @@ class ReadFile(TypedTool[ReadFileArgs]):
     async def execute(self, args: ReadFileArgs, context: ToolContext) -> ToolOutcome:
         try:
             return await asyncio.to_thread(_read, args, context)
-        except PathRefused as exc:
-            return failed(str(exc))
         except OSError as exc:
             return failed(f"{args.path}: {exc.strerror}")
 

@@ -59,10 +59,7 @@ class Terminal(TypedTool[TerminalArgs]):
     async def execute(self, args: TerminalArgs, context: ToolContext) -> ToolOutcome:
         if "\0" in args.command:
             return failed("a command cannot hold a NUL character")
-        try:
-            directory = await asyncio.to_thread(working_directory, args.directory, context)
-        except PathRefused as exc:
-            return failed(str(exc))
+        directory = await asyncio.to_thread(working_directory, args.directory, context)
         output = Output()
 
         def take(data: bytes) -> None:

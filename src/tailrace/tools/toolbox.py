@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tailrace.errors import ConfigError
 from tailrace.messages import ToolSpec
@@ -36,12 +37,18 @@ def builtin_tools(
 
 
 def _tool_class(name: str) -> Any:
-    if place := BUILTIN.get(name):
-        module, _, class_name = place.partition(":")
-        return getattr(import_module(f"tailrace.tools.{module}"), class_name)
+    check_name(name, "agent.tools")
+    module, _, class_name = BUILTIN[name].partition(":")
+    return getattr(import_module(f"tailrace.tools.{module}"), class_name)
+
+
+def check_name(name: str, key: str) -> None:
+    """Raises `ConfigError` where no tool of ours has this name."""
+    if name in BUILTIN:
+        return
     close = difflib.get_close_matches(name, BUILTIN, n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(BUILTIN)}"
-    raise ConfigError(f"there is no tool named {name!r}; {hint}", key="agent.tools")
+    raise ConfigError(f"there is no tool named {name!r}; {hint}", key=key)
 
 
 _PARTS: Final = ("spec", "repeatable", "parallel", "invalid", "preview", "effect", "run")  # of `Tool`
@@ -53,22 +60,35 @@ def _missing(tool: object) -> list[str]:
 
 def _remedy(tool: object) -> str:
     if callable(tool) or isinstance(tool, str):
-        return "put @tool before it"
+        return "give a typed function, or name one of ours in builtin="
     if missing := _missing(tool):
         return f"it lacks {', '.join(missing)} of tailrace.ports.Tool"
     return "its spec is no ToolSpec"
 
 
-def given_tools(tools: Sequence[Tool]) -> Sequence[Tool]:
-    """Raises `TypeError` for what is no tool, and where two have one name."""
-    names, tools = set[str](), tuple(tools)
-    for tool in tools:
-        spec = getattr(tool, "spec", None)
-        if not isinstance(spec, ToolSpec):
-            raise TypeError(f"tools: {getattr(tool, '__name__', tool)!r} is no tool: {_remedy(tool)}")
-        if missing := _missing(tool):
-            raise TypeError(f"tools: {spec.name!r} is no tool: it lacks {', '.join(missing)} of tailrace.ports.Tool")
-        if spec.name in names:
-            raise TypeError(f"tools: two have the name {spec.name!r}")
-        names.add(spec.name)
-    return tools
+def given_tools(tools: Sequence[Tool | Callable[..., object]]) -> Sequence[Tool]:
+    """With a plain function as `@tool` makes it. Raises `ConfigError` for what is no tool, and where two have one
+    name."""
+    given = tuple(map(_given_tool, tools))
+    names = set[str]()
+    for tool in given:
+        if tool.spec.name in names:
+            raise ConfigError(f"tools: two have the name {tool.spec.name!r}")
+        names.add(tool.spec.name)
+    return given
+
+
+def _given_tool(tool: Any) -> Tool:
+    if inspect.isfunction(tool) or inspect.ismethod(tool):
+        from tailrace.tools.function import FunctionTool
+
+        try:
+            return FunctionTool(tool)
+        except TypeError as exc:
+            raise ConfigError(f"tools: {exc}") from exc
+    spec = getattr(tool, "spec", None)
+    if not isinstance(spec, ToolSpec):
+        raise ConfigError(f"tools: {getattr(tool, '__name__', tool)!r} is no tool: {_remedy(tool)}")
+    if missing := _missing(tool):
+        raise ConfigError(f"tools: {spec.name!r} is no tool: it lacks {', '.join(missing)} of tailrace.ports.Tool")
+    return cast("Tool", tool)

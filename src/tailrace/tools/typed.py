@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
+from tailrace.errors import ToolRefused
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.values.validation_words import decoding_problem
@@ -43,11 +44,15 @@ class TypedTool(ABC, Generic[ArgsT]):
         return Effect()
 
     async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
-        return await self.execute(msgspec.convert(args, self.Args, strict=False), context)
+        try:
+            return await self.execute(msgspec.convert(args, self.Args, strict=False), context)
+        except ToolRefused as exc:
+            return failed(str(exc))
 
     @abstractmethod
     async def execute(self, args: ArgsT, context: ToolContext) -> ToolOutcome:
-        """What the tool does with its arguments. A failure that the model can act on is an outcome."""
+        """What the tool does with its arguments. A failure that the model can act on is an outcome; so is what
+        `ToolRefused` says."""
 
 
 def invalid_arguments(args: JsonObject, expected: type[msgspec.Struct]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from tailrace.messages import JsonObject
@@ -35,21 +34,17 @@ class WriteFile(TypedTool[WriteFileArgs]):
     async def execute(self, args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
         try:
             return await asyncio.to_thread(_write, args, context)
-        except PathRefused as exc:
-            return failed(str(exc))
         except UnicodeEncodeError:
             return failed("the content holds half of a surrogate pair, which no file can")
 
 
 def _write(args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
     place, data = placed(args.path, context), args.content.encode()
-    before = _text_at(place)
-    replaced = write_whole(place, data)
-    change = file_change(args.path, before, args.content) if before is not None or not replaced else None
-    return msgspec.structs.replace(written(args, replaced=replaced), change=change)
+    before = old_text(place)
+    return written(args, before, replaced=write_whole(place, data))
 
 
-def _text_at(place: Place) -> str | None:
+def old_text(place: Place) -> str | None:
     """What the file holds now; None where there is none, or none that can be compared."""
     try:
         with opened_file(place) as file:
@@ -59,17 +54,11 @@ def _text_at(place: Place) -> str | None:
     return text_in(data) if len(data) <= MAX_COMPARED_BYTES else None
 
 
-_REPLACED = "Replaced "
-
-
-def has_replaced(output: str) -> bool:
-    """Whether the tool says that there was a file before."""
-    return output.startswith(_REPLACED)
-
-
-def written(args: WriteFileArgs, *, replaced: bool) -> ToolOutcome:
-    """What the model reads of a file that was written."""
+def written(args: WriteFileArgs, before: str | None, *, replaced: bool) -> ToolOutcome:
+    """What the model reads of a file that was written, and the change for the user where `before` can be compared."""
+    change = file_change(args.path, before, args.content) if before is not None or not replaced else None
     lines = args.content.count("\n") + (not args.content.endswith("\n") and bool(args.content))
     return ToolOutcome(
-        f"{_REPLACED if replaced else 'Created '}{args.path} ({lines} {'line' if lines == 1 else 'lines'})"
+        f"{'Replaced' if replaced else 'Created'} {args.path} ({lines} {'line' if lines == 1 else 'lines'})",
+        change=change,
     )

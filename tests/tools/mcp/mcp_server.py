@@ -4,25 +4,24 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
+from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp_types import ImageContent, TextContent, ToolAnnotations
+from pydantic import BaseModel
 
 server = MCPServer("tests")
 authorized = ""
 headers: dict[str, str] = {}
 was_cancelled = asyncio.Event()
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -108,24 +107,35 @@ async def grow(context: Context) -> str:
     return "done"
 
 
-@server.resource("notes://today", description="What happened today.", mime_type="text/plain")
-def today() -> str:
-    return "The wheel turned 7 times."
+class Booking(BaseModel):
+    """What a plain yes can fill in."""
+
+    sure: bool
+    seats: int = 2
 
 
-@server.resource("notes://wheel.png", mime_type="image/png")
-def wheel() -> bytes:
-    return PNG
+class Name(BaseModel):
+    name: str
 
 
-@server.resource("notes://days/{day}", description="What happened on a day.")
-def on_day(day: str) -> str:
-    return f"On {day} it rained." * (10_000 if day == "every" else 1)
+def may_book() -> Elicit[Booking]:
+    return Elicit("Book two seats?", Booking)
 
 
-@server.prompt(description="Asks for a review.")
-def review(code: str, tone: str = "kind") -> str:
-    return f"Review this in a {tone} tone: {code}"
+def whose() -> Elicit[Name]:
+    return Elicit("For whom?", Name)
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def book(answer: Annotated[ElicitationResult[Booking], Resolve(may_book)]) -> str:
+    """Books after a person has said yes."""
+    return f"accept {answer.data}" if isinstance(answer, AcceptedElicitation) else "decline"
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def name(answer: Annotated[ElicitationResult[Name], Resolve(whose)]) -> str:
+    """Asks for what must be written."""
+    return f"accept {answer.data}" if isinstance(answer, AcceptedElicitation) else "decline"
 
 
 KEY_FILE = os.environ.get("KEY_FILE", "")  # holds the one key that is accepted; without it every one is

@@ -48,22 +48,11 @@ def called(name: str) -> dict[str, Any]:
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         capable.update(params["capabilities"])
-        offers = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
+        offers = {"tools": {"listChanged": True}}
         info = {"name": "old", "version": "1"}
         return {"protocolVersion": "2025-06-18", "capabilities": offers, "serverInfo": info}
     if method == "tools/list":
         return {"tools": 7} if LIE == "tools" else {"tools": [tool(name) for name in known]}
-    if method == "resources/list":
-        return {"resources": [{"uri": "old://x", "name": "x"}]}
-    if method == "resources/read":
-        return {"contents": [{"uri": "old://x", "blob": "AAAA", "mimeType": "application/zip"}]}
-    if method == "prompts/list":
-        return {
-            "prompts": [{"name": "greet", "description": "Greets.", "arguments": [{"name": "whom", "required": True}]}]
-        }
-    if method == "prompts/get":
-        text = f"Say hello to {params['arguments']['whom']}."
-        return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
     return called(params["name"]) if method == "tools/call" else None
 
 

@@ -18,7 +18,6 @@ import pytest
 pytest.importorskip("mcp", reason="the extra is not installed")
 
 import httpx2
-import mcp_types
 from mcp_types import (
     BlobResourceContents,
     CallToolResult,
@@ -35,10 +34,9 @@ from tailrace.errors import ConfigError
 from tailrace.messages import ToolFile
 from tailrace.ports import Effect, Tool, ToolOutcome
 from tailrace.tools.mcp.connection import _sdk_lines_logged, _Tail
-from tailrace.tools.mcp.content import MAX_NAME_CHARS, files_of, text_of
-from tailrace.tools.mcp.link import MAX_TOOLS, Link
+from tailrace.tools.mcp.link import MAX_TOOLS
 from tailrace.tools.mcp.servers import McpServers
-from tailrace.tools.mcp.tools import McpTool, offered_name
+from tailrace.tools.mcp.tools import MAX_NAME_CHARS, files_of, offered_name, text_of
 from tools.tool_context import PATH, Workplace, is_alive
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -67,8 +65,8 @@ def http_server(
         process.stdout.close()
 
 
-def over_http(port: int, timeout_s: float = 30) -> McpServers:
-    server = McpServer(url=f"http://127.0.0.1:{port}/mcp", key_env="MCP_KEY", timeout_s=timeout_s)
+def over_http(port: int, timeout_s: float = 30, *, trust: bool = False) -> McpServers:
+    server = McpServer(url=f"http://127.0.0.1:{port}/mcp", key_env="MCP_KEY", timeout_s=timeout_s, trust=trust)
     return McpServers({"web": server}, environment=ENVIRONMENT)
 
 
@@ -78,18 +76,18 @@ def children() -> list[int]:
     return [int(pid) for pid in listed.read_text().split() if is_alive(int(pid))] if listed.exists() else []
 
 
-async def check_the_tools(tools: dict[str, Tool], server: str, here: Workplace) -> None:
+async def check_the_tools(tools: dict[str, Tool], server: str, here: Workplace, *, trust: bool) -> None:
     """What is the same over either transport."""
     add, variable = tools[f"{server}__add"], tools[f"{server}__variable"]
     assert add.spec.description == "Adds two numbers."
     assert add.spec.parameters["required"] == ["a", "b"]
-    assert (add.repeatable, add.parallel, add.effect({"a": 1})) == (True, True, Effect())
+    assert (add.repeatable, add.parallel) == (True, True)
+    assert add.effect({"a": 1}) == (Effect() if trust else Effect("external", f'{server}__add {{"a":1}}'))
     assert (variable.repeatable, variable.parallel) == (True, False)
     assert variable.effect({"name": "X"}) == Effect("external", f'{server}__variable {{"name":"X"}}')
     assert tools[f"{server}__die"].repeatable is False
-    assert add.invalid({"a": 1, "b": 2}) == ""
-    assert add.invalid({"a": 1}) == 'Invalid arguments: "b" is a required property - at `$`'
-    assert add.invalid({"a": "x", "b": 2}) == 'Invalid arguments: "x" is not of type "integer" - at `$.a`'
+    lacking = await add.run({"a": 1}, here)
+    assert (lacking.ok, "required" in lacking.output.lower()) == (False, True)
     assert await add.run({"a": 2, "b": 3}, here) == ToolOutcome("5")
     both = await asyncio.gather(*(add.run({"a": n, "b": n}, here) for n in range(5)))
     assert [outcome.output for outcome in both] == ["0", "2", "4", "6", "8"]
@@ -117,7 +115,7 @@ async def test_a_server_over_pipes(here: Workplace) -> None:
     async with over_pipes("GIVEN") as servers:
         tools = await servers.tools()
         assert servers.problems == {}
-        await check_the_tools(tools, "local", here)
+        await check_the_tools(tools, "local", here, trust=False)
         variable = tools["local__variable"]
         assert (await variable.run({"name": "GIVEN"}, here)).output == "yes"
         assert (await variable.run({"name": "KEPT"}, here)).output == "(not set)"
@@ -126,10 +124,10 @@ async def test_a_server_over_pipes(here: Workplace) -> None:
 
 async def test_a_server_over_http(here: Workplace) -> None:
     with http_server() as (_, port):
-        async with over_http(port) as servers:
+        async with over_http(port, trust=True) as servers:
             tools = await servers.tools()
             assert servers.problems == {}
-            await check_the_tools(tools, "web", here)
+            await check_the_tools(tools, "web", here, trust=True)
             assert (await tools["web__token"].run({}, here)).output == "Bearer k-123"
 
 
@@ -295,26 +293,6 @@ async def test_L140_a_server_with_too_many_tools_is_cut_short_in_one_line(count:
     assert len(tools) == used
     told = f"the MCP server many lists more tools than can be offered; the first {used} are used"
     assert servers.problems == {"many": told}
-
-
-def described(schema: dict[str, Any]) -> McpTool:
-    link = Link("x", McpServer(command=("true",)), {})
-    return McpTool(link, mcp_types.Tool(name="t", input_schema={"type": "object", **schema}))
-
-
-async def test_L140_arguments_that_take_for_ever_to_check_are_left_to_the_server() -> None:
-    deep: dict[str, Any] = {}
-    for _ in range(60):
-        deep = {"a": deep}
-    branch = {"properties": {"a": {"$ref": "#"}}, "required": ["x"]}
-    assert described({"anyOf": [branch, dict(branch)]}).invalid(deep) == ""
-    doubled: dict[str, Any] = {"d0": {"required": ["x"]}}
-    for level in range(1, 60):
-        doubled[f"d{level}"] = {"anyOf": [{"$ref": f"#/$defs/d{level - 1}"}, {"$ref": f"#/$defs/d{level - 1}"}]}
-    assert described({"$ref": "#/$defs/d59", "$defs": doubled}).invalid({"y": 1}) == ""
-    choices = {"items": {"enum": [{"a": number} for number in range(5000)]}}
-    assert described({"properties": {"l": choices}}).invalid({"l": [{"a": 9999}] * 20_000}) == ""
-    assert "Invalid arguments" in described({"required": ["x"]}).invalid({})
 
 
 @pytest.mark.parametrize(

@@ -14,33 +14,31 @@ import pytest
 
 pytest.importorskip("mcp", reason="the extra is not installed")
 
-from mcp_types import Prompt, PromptArgument, Resource
+from mcp_types import ElicitRequestParams, ElicitResult
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
 from tailrace.app.app import _mcp_servers
 from tailrace.config.load import load
 from tailrace.config.sections import McpServer
-from tailrace.errors import TailraceError
+from tailrace.events import ApprovalAsked, GatewayNotice
 from tailrace.messages import user
-from tailrace.ports import Effect, ToolOutcome
+from tailrace.ports import ToolOutcome
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import FaultyProvider, reply
 from tailrace.testing.provider import call as tool_call
-from tailrace.tools.mcp.connection import Listing, McpConnection
-from tailrace.tools.mcp.prompts import arguments_of, usage_of
-from tailrace.tools.mcp.resources import _resource_line
+from tailrace.tools.mcp.connection import McpConnection
+from tailrace.tools.mcp.elicitation import DECLINED
 from tailrace.tools.mcp.servers import McpServers
-from tools.mcp.mcp_server import PNG
 from tools.mcp.test_mcp import ENVIRONMENT, SERVER, http_server
 from tools.tool_context import PATH, Workplace
 
 OLD = str(Path(__file__).with_name("old_server.py"))
 
 
-def servers(roots: tuple[Path, ...] = (), **settings: McpServer) -> McpServers:
-    return McpServers(settings, environment=ENVIRONMENT, roots=roots)
+def servers(**settings: McpServer) -> McpServers:
+    return McpServers(settings, environment=ENVIRONMENT)
 
 
 def sdk() -> McpServer:
@@ -56,6 +54,10 @@ def web() -> Iterator[McpServer]:
     """One server of the SDK for all tests that leave it as it was."""
     with http_server() as (_, port):
         yield McpServer(url=f"http://127.0.0.1:{port}/mcp", timeout_s=30)
+
+
+async def declined(_params: ElicitRequestParams) -> ElicitResult:
+    return DECLINED
 
 
 class Told(logging.Handler):
@@ -83,83 +85,10 @@ async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
     log.removeHandler(handler)
 
 
-async def test_resources_are_listed_and_read(here: Workplace, web: McpServer) -> None:
-    async with servers(notes=web, old=old()) as offered:
-        tools = await offered.tools()
-        lists, reads = tools["mcp_list_resources"], tools["mcp_read_resource"]
-        assert lists.spec.description.endswith("Servers: notes, old.")
-        assert (reads.repeatable, reads.parallel, reads.effect({})) == (True, True, Effect())
-        listed = (await lists.run({}, here)).output
-        assert "- notes://today  today (text/plain): What happened today." in listed
-        assert "- notes://days/{day}  on_day (text/plain, template): What happened on a day." in listed
-        assert "old: 1 resources\n- old://x  x" in listed  # it has no method for templates
-
-        async def read(uri: str, server: str = "notes") -> ToolOutcome:
-            return await reads.run({"server": server, "uri": uri}, here)
-
-        mark, _, text = (await read("notes://today")).output.partition("\n\n")
-        assert (text, "The server wrote it, not the user" in mark) == ("The wheel turned 7 times.", True)
-        assert (await read("notes://days/monday")).output.endswith("\n\nOn monday it rained.")
-        every = (await read("notes://days/every")).output
-        assert (len(every) < 51_000, "characters left out" in every) == (True, True)
-        image = await read("notes://wheel.png")
-        assert (
-            image.output.partition("\n\n")[2],
-            [(file.name, file.media_type, file.data) for file in image.files],
-        ) == (
-            "[notes://wheel.png: image/png]",
-            [("wheel.png", "image/png", PNG)],
-        )
-        packed = await read("old://x", "old")
-        assert (packed.output.partition("\n\n")[2], packed.files[0].data) == (
-            "[old://x: given to the user, not readable here]",
-            b"\0\0\0",
-        )
-        missing = await read("notes://nowhere")
-        assert (missing.ok, missing.output.startswith("the MCP server notes says:")) == (False, True)
-        assert await read("x", "nobody") == ToolOutcome(
-            "There is no MCP server named 'nobody' here. There are: notes, old.", ok=False
-        )
-
-
-async def test_prompts_are_for_people_and_for_the_agent(here: Workplace, web: McpServer) -> None:
-    async with servers(notes=web) as offered:
-        tools = await offered.tools()
-        listed = await tools["mcp_list_prompts"].run({}, here)
-        assert listed.output == "notes: 1 prompts\n- notes:review code [tone]: Asks for a review."
-        got = await tools["mcp_get_prompt"].run(
-            {"server": "notes", "name": "review", "arguments": {"code": "x = 1"}}, here
-        )
-        marked, _, text = got.output.partition("\n\n")
-        assert "The server wrote it, not the user" in marked
-        assert text == "Review this in a kind tone: x = 1"
-        assert await offered.prompt_usages() == {"notes:review code [tone]": "Asks for a review."}
-        typed = await offered.prompt("notes:review", '"x = 1" very harsh')
-        assert typed == "[prompt review of the MCP server notes]\n\nReview this in a very harsh tone: x = 1"
-        for name, arguments, why in [
-            ("notes:review", "", "missing code: /notes:review code [tone]"),
-            ("notes:none", "", "notes has no prompt none; there are: review"),
-            ("nobody:x", "", "no MCP server nobody with prompts; there are: notes"),
-            ("notes:review", '"x', "the arguments cannot be read: no closing quotation"),
-        ]:
-            with pytest.raises(TailraceError, match=why.replace("[", r"\[")):
-                await offered.prompt(name, arguments)
-
-
-def test_a_servers_names_begin_no_lines_of_their_own() -> None:
-    """Or a server could write a list of another one's into its own."""
-    shown = _resource_line(Resource(uri="a://x\n- b://y", name="n\n- c", mime_type="t\n- d"))
-    assert shown == "- a://x - b://y  n - c (t - d)"
-    prompt = Prompt(name="p\n- other:q", arguments=[PromptArgument(name="a\nb")])
-    assert usage_of("notes", prompt) == "notes:p - other:q [a b]"
-    assert len(usage_of("notes", Prompt(name="x" * 1_000_000))) == 2000
-
-
 class _Announcer:
     """A server that announces changes without end. `tools` is what it lists."""
 
     name = "liar"
-    offers: frozenset[Listing] = frozenset({"tools"})
 
     def __init__(self) -> None:
         self.listed = 0
@@ -167,9 +96,6 @@ class _Announcer:
     async def tools(self) -> tuple[list[Any], str]:
         self.listed += 1
         return [], ""
-
-    async def look(self) -> None:
-        pass
 
     async def close(self) -> None:
         pass
@@ -190,28 +116,11 @@ async def test_changes_that_are_none_are_asked_about_less_and_less(caplog: pytes
     assert caplog.records == []
 
 
-def test_arguments_of_a_prompt_as_they_are_typed() -> None:
-    names = [PromptArgument(name="a", required=True), PromptArgument(name="b")]
-    prompt = Prompt(name="p", arguments=names)
-    assert arguments_of(prompt, "1 2 3") == {"a": "1", "b": "2 3"}
-    assert arguments_of(prompt, "b=2 1") == {"a": "1", "b": "2"}
-    assert arguments_of(prompt, "x=2") == {"a": "x=2"}
-    assert arguments_of(prompt, "") == {}
-    with pytest.raises(TailraceError, match="p takes no argument '3'"):
-        arguments_of(prompt, "a=1 b=2 3")
-
-
-async def test_without_resources_or_prompts_there_are_no_tools_for_them() -> None:
-    script = str(Path(__file__).with_name("many_tools_server.py"))
-    async with servers(few=McpServer(command=(sys.executable, script, "1", "1"))) as offered:
-        assert list(await offered.tools()) == ["few__tool0"]
-
-
 # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("settings", "by", "new", "count"), [(sdk(), "grow", "grown", 12), (old(), "change", "changed", 7)]
+    ("settings", "by", "new", "count"), [(sdk(), "grow", "grown", 14), (old(), "change", "changed", 7)]
 )
 async def test_a_list_that_changes_is_listed_anew(
     here: Workplace, told: Told, settings: McpServer, by: str, new: str, count: int
@@ -226,14 +135,12 @@ async def test_a_list_that_changes_is_listed_anew(
 
 
 async def test_a_tool_that_was_added_is_there_in_the_next_turn(tmp_path: Path, told: Told) -> None:
-    """And a turn reads a resource as it calls any tool: nobody is asked."""
-    read = tool_call("mcp_read_resource", {"server": "s", "uri": "old://x"})
-    script = [reply(read, tool_call("s__change", {})), reply("Done."), reply("Again.")]
+    script = [reply(tool_call("s__change", {})), reply("Done."), reply("Again.")]
     async with FaultyProvider(script=script) as provider:
         settings = {
             "model": {"provider": "p", "name": "ok"},
             "providers": {"p": {"dialect": "chat", "base_url": provider.openai_url}},
-            "mcp": {"servers": {"s": {"command": [sys.executable, OLD]}}},
+            "mcp": {"servers": {"s": {"command": [sys.executable, OLD], "trust": True}}},
         }
         (tmp_path / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
         async with open_app(load({"PATH": PATH}, tmp_path), directory=tmp_path) as app:
@@ -245,7 +152,6 @@ async def test_a_tool_that_was_added_is_there_in_the_next_turn(tmp_path: Path, t
                     await told("the MCP server s offers 7 tools now")
     offered = [{tool["function"]["name"] for tool in request.json()["tools"]} for request in provider.requests]
     assert ["s__changed" in names for names in offered] == [False, False, True]
-    assert "not readable here" in provider.requests[1].body.decode()
 
 
 async def test_a_server_that_comes_later_is_found(told: Told, tmp_path: Path) -> None:
@@ -273,29 +179,88 @@ async def test_what_only_reads_is_asked_again_of_a_server_that_died_meanwhile(he
 # ── what a server may ask, say and get wrong ─────────────────────────────────────────────────────────────────
 
 
-async def test_what_the_agent_cannot_do_is_neither_offered_nor_done(here: Workplace, tmp_path: Path) -> None:
-    async with servers((tmp_path,), plain=old(), told=old(roots=True)) as offered:
+async def test_what_the_agent_cannot_do_is_neither_offered_nor_done(here: Workplace) -> None:
+    async with servers(plain=old()) as offered:
         tools = await offered.tools()
 
         async def asked(tool: str) -> Any:
             return json.loads((await tools[tool].run({}, here)).output)
 
-        assert await asked("plain__elicit") == {
-            "can": {},
-            "got": {"code": -32600, "message": "Elicitation not supported"},
-        }
+        elicited = await asked("plain__elicit")
+        assert (list(elicited["can"]), elicited["got"]) == (["elicitation"], {"action": "decline"})
         assert (await asked("plain__sample"))["got"]["message"] == "Sampling not supported"
         assert (await asked("plain__roots"))["got"]["message"] == "List roots not supported"
-        told = await asked("told__roots")
-        assert told["got"]["roots"] == [{"uri": tmp_path.as_uri(), "name": tmp_path.name}]
-        assert list(told["can"]) == ["roots"]
 
 
-async def test_its_log_is_in_ours(here: Workplace, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "tailrace.tools.mcp"):
-        async with servers(s=old()) as offered:
-            assert (await (await offered.tools())["s__shout"].run({}, here)).output == '{"ok":true}'
-    assert caplog.messages == ["the MCP server s: the mill is on fire"]
+@pytest.mark.parametrize("says_yes", [True, False])
+async def test_what_a_server_asks_in_a_call_is_asked_of_the_person(here: Workplace, says_yes: bool) -> None:
+    here.says_yes = says_yes
+    async with servers(sdk=sdk()) as offered:
+        tools = await offered.tools()
+        booked = await tools["sdk__book"].run({}, here)
+        written = await tools["sdk__name"].run({}, here)
+    assert here.questions == ["The MCP server sdk asks: Book two seats?\nsure: True\nseats: 2"], (
+        "a name must be written"
+    )
+    assert booked.output == ("accept sure=True seats=2" if says_yes else "decline")
+    assert written.output == "decline"
+
+
+async def test_no_deadline_runs_while_a_person_thinks(here: Workplace) -> None:
+    """Longer than the server may take to answer."""
+
+    class Slow(Workplace):
+        async def ask(self, question: str) -> bool:
+            await asyncio.sleep(1.5)
+            return await super().ask(question)
+
+    slow = Slow(here.directory)
+    slow.says_yes = True
+    async with servers(sdk=sdk()) as offered:
+        tools = await offered.tools()
+        offered._links["sdk"]._settings = McpServer(command=(sys.executable, SERVER, "stdio"), timeout_s=1)
+        assert (await tools["sdk__book"].run({}, slow)).output == "accept sure=True seats=2"
+
+
+async def test_the_question_of_a_server_is_an_approval_of_the_run(tmp_path: Path) -> None:
+    command = json.dumps([sys.executable, SERVER, "stdio"])
+    async with FaultyProvider(script=[reply(tool_call("sdk__book", {})), reply("Booked.")]) as provider:
+        (tmp_path / "config.yaml").write_text(
+            f"model: {{provider: faulty, name: ok}}\n"
+            f"providers: {{faulty: {{dialect: chat, base_url: '{provider.openai_url}'}}}}\n"
+            f"mcp: {{servers: {{sdk: {{command: {command}, trust: true}}}}}}\nstore: {{url: 'memory://'}}\n",
+            encoding="utf-8",
+        )
+        async with open_app(load(dict(ENVIRONMENT), tmp_path), directory=tmp_path) as app:
+            run = await app.agents.submit(TurnSpec(user("Book."), requester="web", reachable=True))
+            async for batch in app.journal.tail(run.id):
+                for entry in batch:
+                    if isinstance(asked := entry.event, ApprovalAsked):
+                        await app.agents.answer(run.id, asked.approval_id, "once", by="web")
+                        assert asked.command.startswith("The MCP server sdk asks: Book two seats?")
+            finished = await app.agents.finished(run.id)
+        told = json.loads(provider.requests[-1].body)["messages"][-1]["content"]
+    assert (finished.output, told) == ("Booked.", "accept sure=True seats=2")
+
+
+async def test_N161_a_turn_says_once_which_tools_are_missing(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[reply("One."), reply("Two.")]) as provider:
+        (tmp_path / "config.yaml").write_text(
+            f"model: {{provider: faulty, name: ok}}\n"
+            f"providers: {{faulty: {{dialect: chat, base_url: '{provider.openai_url}'}}}}\n"
+            f"mcp: {{servers: {{notes: {{command: [no-such-program]}}}}}}\nstore: {{url: 'memory://'}}\n",
+            encoding="utf-8",
+        )
+        async with open_app(load(dict(ENVIRONMENT), tmp_path), directory=tmp_path) as app:
+            told = []
+            for text in ("One?", "Two?"):
+                run = await app.agents.submit(TurnSpec(user(text), requester="web"), session="s")
+                await app.agents.finished(run.id)
+                entries = await app.journal.read(run.id)
+                told.append([entry.event.text for entry in entries if isinstance(entry.event, GatewayNotice)])
+    [[notice], later] = told
+    assert notice.startswith("⚠️ The tools of the MCP server notes are missing: the MCP server notes cannot be reached")
+    assert later == []
 
 
 async def test_a_server_that_lies_is_said_and_does_not_affect_the_others(here: Workplace) -> None:
@@ -329,7 +294,6 @@ async def check_headers(settings: McpServer, here: Workplace) -> None:
         assert offered.problems == {}
         assert (await tools["web__header"].run({"name": "x-team"}, here)).output == "mill"
         assert (await tools["web__header"].run({"name": "x-key"}, here)).output == "k-123"
-        assert "mcp_read_resource" in tools
 
 
 async def test_headers_over_http(here: Workplace, web: McpServer) -> None:
@@ -345,7 +309,7 @@ async def test_an_sse_server(here: Workplace) -> None:
 async def test_an_sse_server_is_greeted_with_the_handshake() -> None:
     with http_server(kind="sse") as (_, port):
         settings = McpServer(url=f"http://127.0.0.1:{port}/sse", timeout_s=30)
-        connection = await McpConnection("home", settings, ENVIRONMENT).opened()
+        connection = await McpConnection("home", settings, ENVIRONMENT, on_elicit=declined).opened()
         assert connection.client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         await connection.close()
 
@@ -364,6 +328,6 @@ async def test_a_key_that_was_kept_in_the_file_is_sent(tmp_path: Path, here: Wor
         kept.chmod(0o600)
         home = {"url": f"http://127.0.0.1:{port}/sse", "key_env": "HASS_TOKEN"}
         (tmp_path / "config.yaml").write_text(json.dumps({"mcp": {"servers": {"home": home}}}))
-        async with _mcp_servers(load({"PATH": PATH}, tmp_path), tmp_path) as offered:
+        async with _mcp_servers(load({"PATH": PATH}, tmp_path)) as offered:
             assert offered is not None
             assert (await (await offered.tools())["home__token"].run({}, here)).output == "Bearer t-123"

@@ -105,16 +105,6 @@ async def test_a_repository_within_a_repository_has_rules_of_its_own(here: Workp
     assert await found(here) == ["inner/b.txt"]
 
 
-async def test_ripgreps_own_files_count_everywhere_and_win(here: Workplace) -> None:
-    (here.directory / ".git").mkdir()
-    here.write(".gitignore", "generated\n")
-    here.write(".ignore", "!generated\nvendor\n!.github\n")
-    here.write(".rgignore", "notes\n")
-    for path in ("generated", "vendor", "notes", ".github/ci", ".other"):
-        here.write(path, "needle")
-    assert await found(here) == ["generated", ".github/ci"]
-
-
 async def test_many_matches_are_cut_and_long_lines_too(here: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     here.write("a", "needle\n" * 500)
     *lines, note = (await search(here)).output.split("\n")
@@ -155,9 +145,10 @@ async def test_F74_an_endless_pattern_neither_blocks_the_loop_nor_stays(here: Wo
 
 async def test_cancelling_ends_the_search(here: Workplace) -> None:
     here.write("a", "a" * 60 + "b")
-    os.mkfifo(here.directory / ".ignore")  # opened by the search once it is under way
+    (here.directory / ".git").mkdir()
+    os.mkfifo(here.directory / ".gitignore")  # opened by the search once it is under way
     running = asyncio.ensure_future(SearchFiles().run({"pattern": ENDLESS}, here))
-    gate = await asyncio.to_thread(os.open, here.directory / ".ignore", os.O_WRONLY)
+    gate = await asyncio.to_thread(os.open, here.directory / ".gitignore", os.O_WRONLY)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

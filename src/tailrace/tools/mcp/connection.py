@@ -1,8 +1,8 @@
 """One connection to an MCP server: its process or HTTP session and the SDK's client, from the making to the end.
 
 The SDK wants to be entered and left in one task, so each connection lives in a task of its own; calls come from
-anywhere. Hears what the server says unasked: that a list has changed, and its log. Offers it neither sampling nor
-elicitation; the SDK refuses both when they are asked for all the same.
+anywhere. Hears when the server's tools have changed, and what it asks a person. Offers it neither sampling nor roots;
+the SDK refuses them when they are asked for all the same.
 """
 
 from __future__ import annotations
@@ -11,68 +11,40 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final, Literal, TextIO, TypeAlias, TypeVar
 
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client import ClientRequestContext
 from mcp.client.session import IncomingMessage
 from mcp.client.sse import sse_client
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.client.streamable_http import streamable_http_client
-from mcp.client.subscriptions import PromptsListChanged, ResourcesListChanged, SubscriptionLost, ToolsListChanged
+from mcp.client.subscriptions import SubscriptionLost, ToolsListChanged
 from mcp_types import (
     CONNECTION_CLOSED,
     Implementation,
-    ListRootsResult,
-    LoggingLevel,
-    LoggingMessageNotificationParams,
-    PromptListChangedNotification,
-    ResourceListChangedNotification,
-    Root,
     ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import FileUrl
 
 from tailrace import __version__
 from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
-from tailrace.tools.process import to_the_end
+from tailrace.system.own_task import finish
+from tailrace.tools.mcp.elicitation import OnElicit
 from tailrace.tools.typed import preview_line
 
 log = logging.getLogger("tailrace.tools.mcp")
 T = TypeVar("T")
-Listing: TypeAlias = Literal["tools", "resources", "prompts"]
 # How the connection begins: `legacy` is the handshake of the protocol to 2025-11-25, `auto` asks for a newer one first.
 Opening: TypeAlias = Literal["auto", "legacy"]
 OnChange: TypeAlias = Callable[[], None]
-_CHANGED: Final = (
-    ToolListChangedNotification,
-    ResourceListChangedNotification,
-    PromptListChangedNotification,
-    ToolsListChanged,
-    ResourcesListChanged,
-    PromptsListChanged,
-)
+_CHANGED: Final = (ToolListChangedNotification, ToolsListChanged)
 _TAIL_BYTES: Final = 2000
 _A_DAY_S: Final = 86_400.0
 _MAX_LOG_CHARS: Final = 500
-_LEVELS: Final[Mapping[LoggingLevel, int]] = {
-    "debug": logging.DEBUG,
-    "info": logging.DEBUG,
-    "notice": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.WARNING,
-    "critical": logging.WARNING,
-    "alert": logging.WARNING,
-    "emergency": logging.WARNING,
-}
-
-
 # How many Tailrace processes stand above a server. One that is `tailrace mcp` itself must not start the next for ever.
 DEPTH_VARIABLE: Final = "TAILRACE_MCP_DEPTH"
 
@@ -116,8 +88,7 @@ class McpFailed(TailraceError):
 
 
 class McpConnection:
-    """One connection, in a task of its own. `roots` are the directories that the server is told of, where the config
-    says so; `on_change` hears that one of its lists has changed."""
+    """One connection, in a task of its own. `on_change` hears that its tools have changed."""
 
     client: Client
 
@@ -127,13 +98,13 @@ class McpConnection:
         settings: McpServer,
         environment: Mapping[str, str],
         *,
-        roots: Sequence[Path] = (),
+        on_elicit: OnElicit,
         on_change: OnChange | None = None,
     ) -> None:
         self._name = name
+        self._on_elicit = on_elicit
         self._settings = settings
         self._environment = environment
-        self._roots = roots
         self._on_change = on_change
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
@@ -154,7 +125,7 @@ class McpConnection:
         self._leave.set()
         if not self._ready.done():
             self._task.cancel()
-        await to_the_end(_until_ended(self._task))
+        await finish(_until_ended(self._task))
 
     def last_words(self) -> str:
         """What it printed to its standard error in the end, where it did."""
@@ -209,11 +180,8 @@ class McpConnection:
             "client_info": Implementation(name="tailrace", version=__version__),
             "cache": None,
             "message_handler": self._heard,
-            "logging_callback": self._logged,
-            "log_level": "warning",
+            "elicitation_callback": lambda _context, params: self._on_elicit(params),
         }
-        if self._settings.roots:
-            options["list_roots_callback"] = self._list_roots
         if self._settings.url is None:
             program, *arguments = self._settings.command
             wanted = {*DEFAULT_INHERITED_ENV_VARS, *self._settings.env_allow}
@@ -246,28 +214,16 @@ class McpConnection:
     async def _listen(self, client: Client) -> None:
         """Servers from 2026-07-28 announce changes to who listens. Where that breaks off, the lists stay as they are
         until the next connection."""
-        offered = client.server_capabilities
-        announces = any(
-            kind is not None and kind.list_changed for kind in (offered.tools, offered.prompts, offered.resources)
-        )
-        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not announces:
+        offered = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or offered is None or not offered.list_changed:
             return
         try:
-            async with client.listen(
-                tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
-            ) as events:
+            async with client.listen(tools_list_changed=True) as events:
                 async for event in events:
                     if isinstance(event, _CHANGED) and self._on_change is not None:
                         self._on_change()
         except (MCPError, SubscriptionLost, TimeoutError) as exc:
             log.debug("the MCP server %s no longer announces changes: %s", self._name, exc)
-
-    async def _logged(self, params: LoggingMessageNotificationParams) -> None:
-        text = params.data if isinstance(params.data, str) else repr(params.data)
-        log.log(_LEVELS[params.level], "the MCP server %s: %s", self._name, preview_line(text, _MAX_LOG_CHARS))
-
-    async def _list_roots(self, _: ClientRequestContext) -> ListRootsResult:
-        return ListRootsResult(roots=[Root(uri=FileUrl(path.as_uri()), name=path.name or "/") for path in self._roots])
 
 
 def headers_of(settings: McpServer, environment: Mapping[str, str]) -> dict[str, str]:

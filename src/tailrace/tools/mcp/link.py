@@ -1,44 +1,37 @@
 """One MCP server of the config: connected at first use, kept, connected anew after it was lost.
 
 Owns what may be asked of a server, within the time-out and the limits. What the answers mean to the agent is for
-`servers`, `tools`, `resources` and `prompts` to say.
+`servers` and `tools` to say.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import Final, TypeVar
 
 from mcp import Client, MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
-    METHOD_NOT_FOUND,
     CallToolResult,
-    GetPromptResult,
-    Prompt,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    ServerCapabilities,
+    ElicitRequestParams,
+    ElicitResult,
     Tool,
 )
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from tailrace.config.sections import McpServer
 from tailrace.messages import JsonObject
 from tailrace.ports import ToolContext
-from tailrace.tools.mcp.connection import Listing, McpConnection, McpFailed, OnChange
+from tailrace.tools.mcp.connection import McpConnection, McpFailed, OnChange
+from tailrace.tools.mcp.elicitation import DECLINED, answer
 from tailrace.values.schema_cost import value_size
 
 T = TypeVar("T")
 Page = tuple[Sequence[T], str | None]  # and the cursor of the next
 
-# Of one server's lists. Each tool is offered to the model with every request; the others are listed when asked for.
-MAX_TOOLS: Final = 500
-MAX_RESOURCES: Final = 1000
-MAX_PROMPTS: Final = 500
+# Of one server's list: each tool is offered to the model with every request.
+MAX_TOOLS: Final = 2000
 MAX_LIST_BYTES: Final = 2_000_000
 _MAX_PAGES: Final = 100
 
@@ -58,28 +51,25 @@ class Link:
         settings: McpServer,
         environment: Mapping[str, str],
         *,
-        roots: Sequence[Path] = (),
         on_change: OnChange | None = None,
     ) -> None:
         self.name = name
         self._settings = settings
+        self.is_trusted = settings.trust
         self._environment = environment
-        self._roots = roots
         self._on_change = on_change
         self._connecting = asyncio.Lock()
+        self._calls: list[ToolContext] = []  # under way, the newest last
+        self._deadlines: set[asyncio.Timeout] = set()  # of what is asked of the server
         self._live: McpConnection | None = None
         self._was_connected = False
-        self._capable: frozenset[Listing] = frozenset()  # as the server said when it was last connected
-        self.offers: frozenset[Listing] = frozenset()  # of which it also has some, when `look` last asked
-
-    # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def tools(self) -> tuple[list[Tool], str]:
         """The tools within the limits, and a line about what was left out; empty where nothing was. Raises
         `McpFailed`."""
 
         async def listed(client: Client) -> tuple[list[Tool], str]:
-            if self._capable and "tools" not in self._capable:
+            if client.server_capabilities.tools is None:
                 return [], ""
 
             async def page(cursor: str | None) -> Page[Tool]:
@@ -98,57 +88,6 @@ class Link:
     def _left_out(self, used: int) -> str:
         return f"the MCP server {self.name} lists more tools than can be offered; the first {used} are used"
 
-    async def resources(self) -> tuple[list[Resource], list[ResourceTemplate], bool]:
-        """Its resources, its templates of such, and whether these are all. Raises `McpFailed`."""
-
-        async def listed(client: Client) -> tuple[list[Resource], list[ResourceTemplate], bool]:
-            async def page(cursor: str | None) -> Page[Resource]:
-                found = await client.list_resources(cursor=cursor)
-                return found.resources, found.next_cursor
-
-            async def template_page(cursor: str | None) -> Page[ResourceTemplate]:
-                found = await client.list_resource_templates(cursor=cursor)
-                return found.resource_templates, found.next_cursor
-
-            resources, is_all = await _every_page(page, _json_size, MAX_RESOURCES)
-            try:
-                templates, are_all = await _every_page(template_page, _json_size, MAX_RESOURCES)
-            except MCPError as exc:
-                if exc.code != METHOD_NOT_FOUND:
-                    raise
-                templates, are_all = [], True
-            return resources, templates, is_all and are_all
-
-        return await self._ask(listed, again=True)
-
-    async def prompts(self) -> list[Prompt]:
-        """Raises `McpFailed`."""
-
-        async def listed(client: Client) -> list[Prompt]:
-            async def page(cursor: str | None) -> Page[Prompt]:
-                found = await client.list_prompts(cursor=cursor)
-                return found.prompts, found.next_cursor
-
-            prompts, _ = await _every_page(page, _json_size, MAX_PROMPTS)
-            return prompts
-
-        return await self._ask(listed, again=True)
-
-    async def look(self) -> None:
-        """Finds out whether it has resources and prompts: many servers say so and have none. Raises `McpFailed`."""
-
-        async def found(client: Client) -> frozenset[Listing]:
-            kinds: set[Listing] = {"tools"}
-            if "prompts" in self._capable and (await client.list_prompts()).prompts:
-                kinds.add("prompts")
-            if "resources" in self._capable and await _has_resources(client):
-                kinds.add("resources")
-            return frozenset(kinds)
-
-        self.offers = await self._ask(found, again=True)
-
-    # ── one of them ──────────────────────────────────────────────────────────────────────────────────────────
-
     async def call(self, tool: str, args: JsonObject, context: ToolContext, *, again: bool = False) -> CallToolResult:
         """`again`: makes the call once more where the server was lost; without it, a call that was under way is not
         repeated. Raises `McpFailed`."""
@@ -156,15 +95,25 @@ class Link:
         async def told(progress: float, total: float | None, message: str | None) -> None:
             context.progress(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
-        return await self._ask(lambda client: client.call_tool(tool, args, progress_callback=told), again=again)
+        self._calls.append(context)
+        try:
+            return await self._ask(lambda client: client.call_tool(tool, args, progress_callback=told), again=again)
+        finally:
+            self._calls.remove(context)
 
-    async def read(self, uri: str) -> ReadResourceResult:
-        """Raises `McpFailed`."""
-        return await self._ask(lambda client: client.read_resource(uri), again=True)
-
-    async def prompt(self, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
-        """Raises `McpFailed`."""
-        return await self._ask(lambda client: client.get_prompt(name, dict(arguments)), again=True)
+    async def _elicit(self, params: ElicitRequestParams) -> ElicitResult:
+        """The protocol does not say for which call the server asks: it is taken for the newest. No deadline runs while
+        a person thinks."""
+        if not self._calls:
+            return DECLINED
+        loop = asyncio.get_running_loop()
+        for deadline in self._deadlines:
+            deadline.reschedule(None)
+        try:
+            return await answer(self.name, params, self._calls[-1].ask)
+        finally:
+            for deadline in self._deadlines:
+                deadline.reschedule(loop.time() + self._settings.timeout_s)
 
     # ── the connection ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,8 +125,10 @@ class Link:
     async def _ask(self, work: Callable[[Client], Coroutine[None, None, T]], *, again: bool) -> T:
         """Connects where that is needed, and asks; all of it within the time-out."""
         timeout_s = self._settings.timeout_s
+        deadline = asyncio.timeout(timeout_s)
+        self._deadlines.add(deadline)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with deadline:
                 try:
                     return await self._ask_once(work)
                 except _ServerLost:
@@ -186,6 +137,8 @@ class Link:
                 return await self._ask_once(work)
         except TimeoutError as exc:
             raise McpFailed(f"the MCP server {self.name} did not answer within {timeout_s:g} s") from exc
+        finally:
+            self._deadlines.discard(deadline)
 
     async def _ask_once(self, work: Callable[[Client], Coroutine[None, None, T]]) -> T:
         live = await self._connected()
@@ -207,42 +160,20 @@ class Link:
                 await self.close()
             if self._live is None:
                 self._live = await McpConnection(
-                    self.name, self._settings, self._environment, roots=self._roots, on_change=self._on_change
+                    self.name,
+                    self._settings,
+                    self._environment,
+                    on_elicit=self._elicit,
+                    on_change=self._on_change,
                 ).opened()
-                self._capable = _capabilities(self._live.client.server_capabilities)
                 if self._was_connected and self._on_change is not None:
                     self._on_change()
                 self._was_connected = True
             return self._live
 
 
-def _json_size(listed: BaseModel) -> int:
-    """Names, addresses and arguments count as the description does."""
-    return len(listed.model_dump_json())
-
-
 class _ServerLost(McpFailed):
     """The connection ended; what was asked may or may not have been done."""
-
-
-def _capabilities(capabilities: ServerCapabilities) -> frozenset[Listing]:
-    kinds: tuple[tuple[Listing, object], ...] = (
-        ("tools", capabilities.tools),
-        ("resources", capabilities.resources),
-        ("prompts", capabilities.prompts),
-    )
-    return frozenset(name for name, offered in kinds if offered is not None)
-
-
-async def _has_resources(client: Client) -> bool:
-    if (await client.list_resources()).resources:
-        return True
-    try:
-        return bool((await client.list_resource_templates()).resource_templates)
-    except MCPError as exc:
-        if exc.code != METHOD_NOT_FOUND:
-            raise
-        return False
 
 
 async def _every_page(

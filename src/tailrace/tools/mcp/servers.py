@@ -1,8 +1,8 @@
 """The MCP servers (the Model Context Protocol) of the config, and what the agent is offered of them.
 
 Their tools are listed when the servers are first connected, and anew when a server says that they changed, was
-connected anew, or could not be reached before. A turn keeps the tools that it began with. Resources and prompts are
-listed when they are asked for. A server that crashed is one failed call, and is connected anew at the next.
+connected anew, or could not be reached before. A turn keeps the tools that it began with. A server that crashed is one
+failed call, and is connected anew at the next.
 """
 
 from __future__ import annotations
@@ -10,22 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
 from tailrace.messages import ToolSpec
 from tailrace.ports import Tool
 from tailrace.system.extras import install_command
-from tailrace.tools.mcp.prompts import invoked_prompt, prompt_tools, usage_of
-from tailrace.tools.mcp.resources import resource_tools
 from tailrace.tools.mcp.tools import McpTool
 
 if TYPE_CHECKING:
-    from tailrace.tools.mcp.connection import Listing
     from tailrace.tools.mcp.link import Link
 
 log = logging.getLogger("tailrace.tools.mcp")
@@ -35,26 +31,15 @@ LIST_UNCHANGED_S: Final = 60.0  # where it announces changes again and again tha
 RETRY_S: Final = 30.0  # between tries to reach a server that could not be
 
 
-class _Listed(NamedTuple):
-    """What is known of one server's lists."""
-
-    problem: str
-    tools: tuple[ToolSpec, ...]
-    offers: frozenset[Listing]
-
-
 class McpServers:
     """The servers of the config. Connected when their tools are first asked for, let go when the block is left."""
 
-    def __init__(
-        self, servers: Mapping[str, McpServer], *, environment: Mapping[str, str], roots: Sequence[Path] = ()
-    ) -> None:
-        """`environment` is where `key_env` and the like are looked up; `roots` are the directories of the agent. Raises
-        `ConfigError`."""
+    def __init__(self, servers: Mapping[str, McpServer], *, environment: Mapping[str, str]) -> None:
+        """`environment` is where `key_env` and the like are looked up. Raises `ConfigError`."""
         for name, settings in servers.items():
             _check(name, settings, environment)
         self._stale = {name: asyncio.Event() for name in servers}
-        self._links: dict[str, Link] = self._made_links(servers, environment, roots) if servers else {}
+        self._links: dict[str, Link] = self._made_links(servers, environment) if servers else {}
         self._tools: dict[str, dict[str, Tool]] = {}  # by server
         self._tried_at: dict[str, float] = {}
         self.offered: dict[str, Tool] = {}  # what the agent is offered now; this very object changes
@@ -82,6 +67,11 @@ class McpServers:
                 group.create_task(self._list(link))
         return dict(self.offered)
 
+    @property
+    def missing(self) -> dict[str, str]:
+        """The servers of which no tool is offered because they cannot be reached, and why."""
+        return {name: why for name, why in self.problems.items() if not self._tools.get(name)}
+
     def retry(self) -> None:
         """Has servers tried again that could not be reached, unless that was a moment ago. Returns at once: what they
         offer is there for a later turn."""
@@ -98,18 +88,17 @@ class McpServers:
             self._stale[link.name].clear()
             before = self._listed(link)
             await self._list(link)
-            after = self._listed(link)
-            if after.problem and after.problem != before.problem:
-                log.warning("%s", after.problem)
-            elif not after.problem and after != before:
-                log.info("the MCP server %s offers %d tools now", link.name, len(after.tools))
-            is_true = after != before or bool(after.problem)
-            pause_s = LIST_EVERY_S if is_true else min(2 * pause_s, LIST_UNCHANGED_S)
+            problem, tools = after = self._listed(link)
+            if problem and problem != before[0]:
+                log.warning("%s", problem)
+            elif not problem and after != before:
+                log.info("the MCP server %s offers %d tools now", link.name, len(tools))
+            pause_s = LIST_EVERY_S if after != before or problem else min(2 * pause_s, LIST_UNCHANGED_S)
             await asyncio.sleep(pause_s)
 
-    def _listed(self, link: Link) -> _Listed:
-        tools = tuple(tool.spec for tool in self._tools.get(link.name, {}).values())
-        return _Listed(self.problems.get(link.name, ""), tools, link.offers)
+    def _listed(self, link: Link) -> tuple[str, list[ToolSpec]]:
+        """Why not all of the server's tools are there, and those that are."""
+        return self.problems.get(link.name, ""), [tool.spec for tool in self._tools.get(link.name, {}).values()]
 
     async def _list(self, link: Link) -> None:
         """A server that cannot be reached keeps the tools that it had: a call says what is wrong, and tries again."""
@@ -121,10 +110,6 @@ class McpServers:
         except McpFailed as exc:
             self.problems[link.name] = str(exc)
             return
-        try:
-            await link.look()
-        except McpFailed as exc:
-            problem = problem or str(exc)
         self.problems.pop(link.name, None)
         if problem:
             self.problems[link.name] = problem
@@ -136,44 +121,16 @@ class McpServers:
         self.offered.clear()
         for name in self._links:
             self.offered |= self._tools.get(name, {})
-        for tool in (*resource_tools(self._offering("resources")), *prompt_tools(self._offering("prompts"))):
-            self.offered[tool.spec.name] = tool
 
-    def _offering(self, listing: Listing) -> dict[str, Link]:
-        return {name: link for name, link in self._links.items() if listing in link.offers}
-
-    def _made_links(
-        self, servers: Mapping[str, McpServer], environment: Mapping[str, str], roots: Sequence[Path]
-    ) -> dict[str, Link]:
+    def _made_links(self, servers: Mapping[str, McpServer], environment: Mapping[str, str]) -> dict[str, Link]:
         try:
             from tailrace.tools.mcp.link import Link
         except ModuleNotFoundError as exc:
             raise ConfigError(f"MCP servers need an extra: {install_command('mcp')}", key="mcp.servers") from exc
         return {
-            name: Link(name, settings, environment, roots=roots, on_change=self._stale[name].set)
+            name: Link(name, settings, environment, on_change=self._stale[name].set)
             for name, settings in servers.items()
         }
-
-    # ── prompts, for people ──────────────────────────────────────────────────────────────────────────────────
-
-    async def prompt_usages(self) -> dict[str, str]:
-        """How each prompt is asked for, `server:prompt ARGUMENT [OPTIONAL]`, and what it is for. What a server that
-        cannot be reached has is not there; `problems` says why."""
-        from tailrace.tools.mcp.connection import McpFailed
-
-        found: dict[str, str] = {}
-        for name, link in self._offering("prompts").items():
-            try:
-                found |= {usage_of(name, prompt): prompt.description or "" for prompt in await link.prompts()}
-            except McpFailed as exc:
-                self.problems[name] = str(exc)
-        return found
-
-    async def prompt(self, name: str, arguments: str) -> str:
-        """The text of the prompt `server:prompt`, with the arguments as they were typed. Raises `McpFailed` with a line
-        that says what is wrong."""
-        server, _, prompt = name.partition(":")
-        return await invoked_prompt(self._offering("prompts"), server, prompt, arguments)
 
 
 def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> None:

@@ -1,31 +1,101 @@
-"""One tool of an MCP server as a tool of the agent, named `<server>__<tool>`.
+"""One tool of an MCP server as a tool of the agent, named `<server>__<tool>`, and what it returns, as the model reads
+it and as files.
 
-What a server says of its own tools is believed as far as its hints go: one that only reads runs without asking, any
-other counts as acting outside this machine.
+A tool counts as acting outside this machine, so it asks. One that its server calls read-only runs without asking where
+the config trusts that server. Hints that a call may be repeated, or run beside others, are believed: they approve none.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
+import mimetypes
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tailrace.messages import JsonObject, ToolSpec
+from tailrace.messages import READABLE_IMAGES, JsonObject, ToolFile, ToolSpec
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.tools.mcp.content import MAX_CHARS, MAX_NAME_CHARS, files_of, text_of
 from tailrace.tools.typed import clipped, failed, preview_of
-from tailrace.values.schema_cost import schema_cost, value_size
 
 if TYPE_CHECKING:
     import mcp_types
-    from jsonschema_rs import Validator
 
     from tailrace.tools.mcp.link import Link
 
-MAX_CHECK_COST: Final = 100_000  # parts of the schema times parts of the arguments: some milliseconds (L140)
-MAX_PATTERN_BYTES: Final = 1_000_000  # of a pattern's program
+MAX_CHARS: Final = 50_000
+MAX_NAME_CHARS: Final = 64  # the least that every provider takes
+
+
+def text_of(result: mcp_types.CallToolResult) -> str:
+    """What the model reads of a result. What is no text is named: the user gets it as a file."""
+    from mcp_types import EmbeddedResource, TextContent
+
+    parts = [block_text(block) for block in result.content]
+    has_text = any(isinstance(block, TextContent | EmbeddedResource) for block in result.content)
+    if not has_text and result.structured_content is not None:
+        parts.append(msgspec.json.encode(result.structured_content).decode())
+    return "\n".join(parts) or "(done)"
+
+
+def block_text(block: mcp_types.ContentBlock) -> str:
+    from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
+
+    match block:
+        case TextContent(text=text):
+            return text
+        case ImageContent(mime_type=kind) | AudioContent(mime_type=kind):
+            return f"[{kind}]" if kind in READABLE_IMAGES else f"[{kind}: given to the user, not readable here]"
+        case ResourceLink(name=name, uri=uri):
+            return f"[{name}: {uri}]"
+        case EmbeddedResource(resource=resource):
+            return _resource_text(resource)
+
+
+def _resource_text(resource: mcp_types.TextResourceContents | mcp_types.BlobResourceContents) -> str:
+    from mcp_types import TextResourceContents
+
+    if isinstance(resource, TextResourceContents):
+        return resource.text
+    if resource.mime_type in READABLE_IMAGES:
+        return f"[{resource.uri}: {resource.mime_type}]"
+    return f"[{resource.uri}: given to the user, not readable here]"
+
+
+def files_of(blocks: Iterable[mcp_types.ContentBlock], source: str) -> tuple[ToolFile, ...]:
+    """The images, recordings and binary resources among them. What is not valid base64 is left out. `source` is what
+    a file without a name is named after."""
+    from mcp_types import AudioContent, BlobResourceContents, EmbeddedResource, ImageContent
+
+    files: list[ToolFile] = []
+    for block in blocks:
+        match block:
+            case ImageContent(data=encoded, mime_type=kind) | AudioContent(data=encoded, mime_type=kind):
+                suffix = mimetypes.guess_extension(kind) or ""
+                name = f"{re.sub(r'[^A-Za-z0-9_-]', '_', source)[:MAX_NAME_CHARS]}-{len(files) + 1}{suffix}"
+                files += _decoded(name, kind, encoded)
+            case EmbeddedResource(resource=BlobResourceContents() as resource):
+                kind = resource.mime_type or "application/octet-stream"
+                files += _decoded(_file_name(str(resource.uri)), kind, resource.blob)
+            case _:
+                continue
+    return tuple(files)
+
+
+def _decoded(name: str, kind: str, encoded: str) -> tuple[ToolFile, ...]:
+    with suppress(binascii.Error, ValueError):
+        return (ToolFile(name, kind, base64.b64decode(encoded, validate=True)),)
+    return ()
+
+
+def _file_name(uri: str) -> str:
+    """The end of a resource's address, as far as a chat can show it. A `data:` address has its content there."""
+    name = "file" if uri.startswith("data:") else uri.rstrip("/").rpartition("/")[2]
+    return "".join(char if char.isprintable() else "_" for char in name[-MAX_NAME_CHARS:]) or "file"
 
 
 class McpTool:
@@ -41,21 +111,16 @@ class McpTool:
         self.spec = ToolSpec(
             offered_name(link.name, described.name), described.description or "", dict(described.input_schema)
         )
-        self._validator: Validator | None = None  # made for the first call
-        self._cost = schema_cost(self.spec.parameters)
 
-    def invalid(self, args: JsonObject) -> str:
-        """Where the check could take long, by the sizes of the schema and the arguments, the server alone makes it."""
-        if self._cost.recursive or self._cost.parts * value_size(args, MAX_CHECK_COST) > MAX_CHECK_COST:
-            return ""
-        self._validator = self._validator or _validator(self.spec.parameters)
-        return _invalid(self._validator, args)
+    def invalid(self, _args: JsonObject) -> str:
+        """The server checks them: its schema may be of any draft and of any cost (L140)."""
+        return ""
 
     def preview(self, args: JsonObject) -> str:
         return preview_of(args)
 
     def effect(self, args: JsonObject) -> Effect:
-        if self._reads_only:
+        if self._reads_only and self._link.is_trusted:
             return Effect()
         return Effect("external", f"{self.spec.name} {msgspec.json.encode(args).decode()}")
 
@@ -77,25 +142,3 @@ def offered_name(server: str, tool: str) -> str:
         return plain
     mark = hashlib.sha256(tool.encode()).hexdigest()[:6]  # what was changed must not meet another tool's name
     return f"{plain[: MAX_NAME_CHARS - 7]}_{mark}"
-
-
-def _validator(schema: JsonObject) -> Validator | None:
-    """Checks arguments by the server's schema, which may refer to nothing outside itself; None where it is no schema:
-    then the server alone checks them."""
-    from jsonschema_rs import ReferencingError, RegexOptions, ValidationError, validator_for
-
-    try:
-        return validator_for(schema, pattern_options=RegexOptions(size_limit=MAX_PATTERN_BYTES), offline=True)
-    except (ValidationError, ReferencingError, ValueError):
-        return None
-
-
-def _invalid(validator: Validator | None, args: JsonObject) -> str:
-    try:
-        error = next(validator.iter_errors(args), None) if validator else None
-    except ValueError as exc:  # half a surrogate pair
-        return f"Invalid arguments: {exc}"
-    if error is None:
-        return ""
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
-    return f"Invalid arguments: {error.message} - at `${path}`"

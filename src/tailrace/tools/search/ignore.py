@@ -1,8 +1,7 @@
-"""What ignore files leave out of a walk over a tree, as git and ripgrep read them (gitignore(5)).
+"""What git's ignore files leave out of a walk over a tree (gitignore(5)).
 
-`.gitignore` and `.git/info/exclude` count within a repository only; `.ignore` and `.rgignore` count everywhere and win
-over them. pathspec reads the patterns. It is imported with the first pattern: the search runs in a process of its own,
-which must start fast.
+They count within a repository only. pathspec reads the patterns. It is imported with the first pattern: the search runs
+in a process of its own, which must start fast.
 """
 
 # ruff: noqa: PTH110, PTH118, PTH119, PTH120 - a walk looks at thousands of names, and strings are several times faster than `Path`
@@ -15,9 +14,6 @@ import stat
 import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
-
-_OWN_FILES = (".ignore", ".rgignore")  # the later one wins
-
 
 # pathspec hands a bracket expression to `re`, which has no POSIX classes.
 _POSIX_CLASS = re.compile(r"\[:([a-z]+):\]")
@@ -53,12 +49,11 @@ class IgnoreRules:
         self._above = above
         self._is_repository: bool = os.path.exists(os.path.join(folder, ".git"))
         self._in_repository: bool = self._is_repository or (above is not None and above._in_repository)
-        self._own = [rule for name in _OWN_FILES for rule in _rules(os.path.join(folder, name))]
-        self._git: list[_Rule] = []
+        self._rules: list[_Rule] = []
         if self._is_repository:
-            self._git += _rules(os.path.join(folder, ".git", "info", "exclude"))
+            self._rules += _rules(os.path.join(folder, ".git", "info", "exclude"))
         if self._in_repository:
-            self._git += _rules(os.path.join(folder, ".gitignore"))
+            self._rules += _rules(os.path.join(folder, ".gitignore"))
 
     @classmethod
     def at(cls, folder: str) -> IgnoreRules:
@@ -68,20 +63,10 @@ class IgnoreRules:
 
     def ignores(self, name: str, *, directory: bool) -> bool | None:
         """Whether this entry of the directory is left out; None where no rule matches it. The nearest file with a rule
-        that matches decides, and in it the last such rule."""
+        that matches decides, and in it the last such rule. Files above the repository do not count in it."""
         path, level = name, self
         while True:
-            if (verdict := _verdict(level._own, path, directory)) is not None:
-                return verdict
-            if level._above is None:
-                return self.ignored_by_git(name, directory=directory)
-            path, level = f"{level._name}/{path}", level._above
-
-    def ignored_by_git(self, name: str, *, directory: bool) -> bool | None:
-        """The same by git's files alone. Files above the repository do not count in it."""
-        path, level = name, self
-        while True:
-            verdict = _verdict(level._git, path, directory)
+            verdict = _verdict(level._rules, path, directory)
             if verdict is not None or level._above is None or level._is_repository:
                 return verdict
             path, level = f"{level._name}/{path}", level._above

@@ -45,11 +45,7 @@ class SearchFiles(TypedTool[SearchFilesArgs]):
         self._timeout_s = timeout_s
 
     async def execute(self, args: SearchFilesArgs, context: ToolContext) -> ToolOutcome:
-        try:
-            request = await asyncio.to_thread(_request, args, context)
-        except PathRefused as exc:
-            return failed(str(exc))
-        return await self._search(request)
+        return await self._search(await asyncio.to_thread(_request, args, context))
 
     async def _search(self, request: Request) -> ToolOutcome:
         pieces: list[bytes] = []

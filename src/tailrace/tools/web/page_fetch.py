@@ -64,24 +64,20 @@ class PageFetch:
 
     async def fetch(self, address: str, progress: Callable[[str], None]) -> Page:
         """Raises `FetchRefused`, or one of `FETCH_ERRORS`."""
-        url = _parsed(address)
+        url = parsed_url(address)
         for _ in range(MAX_REDIRECTS + 1):
             progress(f"fetching {url}")
             answer = await self._hop(url)
             if isinstance(answer, Page):
                 return answer
-            url = _parsed(answer)
+            url = parsed_url(answer)
         raise FetchRefused(f"{address} redirects more than {MAX_REDIRECTS} times")
 
     async def _hop(self, url: URL) -> Page | str:
         """The page, or where it says it has gone."""
-        addresses = await self._addresses(url)
-        connector = aiohttp.TCPConnector(
-            resolver=_Pinned(addresses), socket_factory=_gate(addresses), use_dns_cache=False, force_close=True
-        )
         async with (
             aiohttp.ClientSession(
-                connector=connector,
+                connector=await self.connector(url),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
                 headers=_HEADERS,
@@ -91,6 +87,13 @@ class PageFetch:
             if response.status in _REDIRECTS and (target := response.headers.get("Location")):
                 return str(url.join(URL(target)))
             return await _read(response, self._max_bytes)
+
+    async def connector(self, url: URL) -> aiohttp.TCPConnector:
+        """Connects to the addresses of this host that were checked, and to no other. Raises `FetchRefused`."""
+        addresses = await self._addresses(url)
+        return aiohttp.TCPConnector(
+            resolver=_Pinned(addresses), socket_factory=_gate(addresses), use_dns_cache=False, force_close=True
+        )
 
     async def _addresses(self, url: URL) -> tuple[str, ...]:
         """What may be connected to. One address that is not public condemns the name: it is meant to be chosen."""
@@ -162,7 +165,8 @@ async def _system_resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for *_, address in found]
 
 
-def _parsed(address: str) -> URL:
+def parsed_url(address: str) -> URL:
+    """Raises `FetchRefused` for what is no address of a page."""
     try:
         url = URL(address.strip())
         host, port = url.raw_host, url.port
