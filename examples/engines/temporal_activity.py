@@ -1,8 +1,8 @@
-"""A model call as a Temporal activity: watched live, never paid for twice.
+"""The same three steps of model calls in a Temporal workflow: each watched live, none paid for twice.
 
 .venv/bin/pip install temporalio
 temporal server start-dev
-.venv/bin/python examples/engines/temporal_activity.py "Name three rivers."
+.venv/bin/python examples/engines/temporal_activity.py "tide mills"
 """
 
 from __future__ import annotations
@@ -45,21 +45,29 @@ async def beat() -> None:
 
 
 @workflow.defn
-class Research:
+class Report:
     @workflow.run
-    async def run(self, question: str) -> str:
-        output = await workflow.execute_activity(
-            ask, question, start_to_close_timeout=timedelta(minutes=30), heartbeat_timeout=HEARTBEAT
+    async def run(self, topic: str) -> str:
+        outline = await step(f"Outline a text about {topic}.")
+        parts = await asyncio.gather(
+            step(f"Write the first part: {outline}"), step(f"Write the second part: {outline}")
         )
-        text: str = output["message"]["content"]
-        return text
+        return await step(f"Sum up in one sentence: {' '.join(parts)}")
 
 
-async def main(question: str) -> None:
+async def step(question: str) -> str:
+    output = await workflow.execute_activity(
+        ask, question, start_to_close_timeout=timedelta(minutes=30), heartbeat_timeout=HEARTBEAT
+    )
+    text: str = output["message"]["content"]
+    return text
+
+
+async def main(topic: str) -> None:
     client = await Client.connect("localhost:7233")
-    async with Worker(client, task_queue="research", workflows=[Research], activities=[ask]):
-        print(await client.execute_workflow(Research.run, question, id=f"research-{question}", task_queue="research"))
+    async with Worker(client, task_queue="report", workflows=[Report], activities=[ask]):
+        print(await client.execute_workflow(Report.run, topic, id=f"report-{topic}", task_queue="report"))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "Name three rivers."))
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "tide mills"))

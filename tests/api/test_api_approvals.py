@@ -94,8 +94,9 @@ async def test_without_a_callback_it_says_that_no_one_could_be_asked(tmp_path: P
 async def test_what_the_rules_forbid_is_told_without_asking(tmp_path: Path) -> None:
     script = reply(call("terminal", {"command": "rm -rf /"})), reply("I may not.")
     async with FaultyProvider(script) as server:
-        config = config_for(server.url, tmp_path, tools="[terminal]")
-        async with Agent(config=config, directory=tmp_path, yolo=True, on_approval=lambda _: True) as agent:
+        config = config_for(server.url, tmp_path)
+        agent = Agent(config=config, directory=tmp_path, builtin=["terminal"], yolo=True, on_approval=lambda _: True)
+        async with agent:
             result = await agent.run("Go.")
     assert [(action.command, action.kind) for action in result.not_executed] == [("rm -rf /", "forbidden")]
 

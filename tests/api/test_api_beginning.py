@@ -10,7 +10,8 @@ import pytest
 
 from scripted_agent import STALLED, config_for, opened
 from tailrace import Agent, AIAgent
-from tailrace.agent.service import AgentService, TurnSpec
+from tailrace.agent.service import AgentService
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.errors import ConfigError
@@ -95,3 +96,11 @@ def test_an_option_of_another_type_is_refused(kind: type[Agent | AIAgent], optio
     with pytest.raises(ConfigError) as caught:
         kind(**{option: value})
     assert str(caught.value) == f"Agent({option}={value!r}): {why}"
+
+
+@pytest.mark.parametrize(("option", "value"), [("max_turns", 0), ("max_tokens", "9"), ("max_usd", "0.5"), ("key", 7)])
+async def test_an_option_of_a_run_of_another_type_is_refused(tmp_path: Path, option: str, value: Any) -> None:
+    async with Agent(model="local/smollm2-135m", config=load({}, tmp_path)) as agent:
+        with pytest.raises(ConfigError, match=option):
+            await agent.run("Go.", **{option: value})
+        assert await agent.messages() == ()

@@ -1,4 +1,4 @@
-"""The agent for async code: an application that is opened, and turns in it.
+"""The agent for async code, and for code without a loop: turns in an application that is open, or opened for one call.
 
 An entry point, like the command line: the one module of this package that may open an application.
 """
@@ -6,138 +6,106 @@ An entry point, like the command line: the one module of this package that may o
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
 import os
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from itertools import chain
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from copy import copy
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias, get_args
+from typing import Any, Generic, Literal, Self, TypedDict, Unpack, cast
 
 import msgspec
 
-from tailrace.agent.endings import not_executed_in
-from tailrace.agent.service import Busy, TurnSpec
-from tailrace.agent.session import history_of
+from tailrace.agent.session import history_of, new_session
+from tailrace.agent.turn_spec import Busy, TurnSpec
+from tailrace.api.output_type import OutputType
+from tailrace.api.own_loop import run_in_own_loop
+from tailrace.api.question import History, Question, message_of, messages_of
+from tailrace.api.run_companion import OnApproval, OnChange, follow_run
+from tailrace.api.run_stream import REQUESTER, OutputT, RunResult, RunStream
 from tailrace.app import App, open_app
+from tailrace.app.models import chosen
+from tailrace.app.programs.program import AgentProgram, check_turn
+from tailrace.app.programs.sub_agents import SubAgent
 from tailrace.config.error_place import with_place
 from tailrace.config.load import Config, load
-from tailrace.errors import ConfigError, RunParked, RunSealed, RunUnsuccessful, TailraceError
-from tailrace.events import AnyEvent, ApprovalAsked, Decision, NotExecuted, RunFailure, RunStatus
-from tailrace.messages import Message, Usage, user
+from tailrace.config.sections import Count
+from tailrace.errors import ConfigError, RunParked, TailraceError
+from tailrace.messages import Message, ModelRequest, user
 from tailrace.ports import Run, Tool
-from tailrace.runs.recovery import follow
-from tailrace.runs.view import RunView
-from tailrace.runs.view.changes import Ended, TextGrew
 from tailrace.system.own_task import finish, opened_in_own_task
-from tailrace.tools.toolbox import given_tools
+from tailrace.tools.context import given
+from tailrace.tools.function import FunctionTool
+from tailrace.tools.toolbox import check_name, given_tools
 
-log = logging.getLogger("tailrace.api")
-Answer: TypeAlias = Decision | bool  # True is "once", False is "deny"
-OnApproval: TypeAlias = Callable[[ApprovalAsked], Answer | Awaitable[Answer]]
-_DECISIONS: tuple[Decision, ...] = get_args(Decision)
-_REQUESTER = "python"
 _LAST_WORDS_S = 5.0  # for a turn that was told to stop, and for one that is just being begun
 
 
-class RunResult(msgspec.Struct, frozen=True):
-    """How a turn ended. `text` is exactly what was streamed since the last tool. `error` says why it did not complete;
-    `not_executed` what the model wanted to do and was denied or refused, also in a turn that completed."""
+class RunOptions(TypedDict, total=False):
+    """Of one run. `history` is what was said before, in place of the agent's own conversation, which the run then does
+    not join. `deps` is what tools find in their `Context`. A run with a `key` happens once: the same key again gives
+    the recorded run, or goes on with it. `after`: the stream begins behind this entry. Limits are of this run."""
 
-    text: str
-    status: RunStatus
-    usage: Usage
-    error: RunFailure | None = None
-    run_id: str = ""
-    not_executed: tuple[NotExecuted, ...] = ()
-
-    @property
-    def completed(self) -> bool:
-        return self.status == "completed"
-
-    def raise_for_status(self) -> Self:
-        """Itself, unless the turn failed. Raises `RunUnsuccessful` with the reason."""
-        if self.status == "failed":
-            raise _unsuccessful(self.status, self.error)
-        return self
+    history: History
+    deps: object
+    key: str
+    after: int
+    on_approval: OnApproval | Literal["wait"] | None
+    max_turns: int
+    max_tokens: int
+    max_usd: float
 
 
-def _unsuccessful(status: RunStatus, error: RunFailure | None) -> RunUnsuccessful:
-    message = error.message if error else "the turn failed"
-    return RunUnsuccessful(message, status=status, kind=error.kind if error else "")
+class _Opened:
+    """The application of one open agent, or of one call."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.beginning = asyncio.Lock()  # one turn after the other: questions that are asked at once keep their order
 
 
-class RunStream:
-    """A turn under way: iterate over its events. It goes on without being iterated over; leaving the block stops it."""
-
-    def __init__(self, app: App, run_id: str) -> None:
-        self._app = app
-        self.id = run_id
-
-    async def __aiter__(self) -> AsyncIterator[AnyEvent]:
-        """The events until the end. Raises `RunParked` for a run that was set aside."""
-        async for batch in follow(self._app.journal, self.id):
-            for entry in batch:
-                yield entry.event
-
-    @property
-    async def text(self) -> AsyncIterator[str]:
-        """What the agent says, piece by piece as it comes; texts before and after a tool are lines apart. Raises
-        `RunUnsuccessful` for a turn that fails, after what it said, and `RunParked`."""
-        view, apart = RunView(), ""
-        async for batch in follow(self._app.journal, self.id):
-            for change in chain.from_iterable(map(view.apply, batch)):
-                if isinstance(change, TextGrew):
-                    if change.text:
-                        yield apart + change.text
-                    apart = "\n" if change.ends else "" if change.text else apart
-                elif isinstance(change, Ended) and change.finished.status == "failed":
-                    raise _unsuccessful(change.finished.status, change.finished.error)
-
-    async def result(self) -> RunResult:
-        """Waits for the end. Raises `RunParked` for a run that was set aside."""
-        end = await self._app.agents.finished(self.id)
-        facts = await self._app.journal.facts(self.id)
-        return RunResult(end.output, end.status, end.usage, end.error, self.id, not_executed_in(facts))
-
-    async def stop(self) -> None:
-        await self._app.agents.stop(self.id)
-
-
-class Agent:
+class Agent(Generic[OutputT]):
     """An agent in this process. One conversation per object, unless a session is named.
 
     ```python
-    async with Agent(model="anthropic/claude-sonnet-5") as agent:
-        async with agent.stream("What is in this directory?") as run:
-            async for text in run.text:
-                print(text, end="", flush=True)
+    agent = Agent(model="anthropic/claude-sonnet-5", tools=[lookup], output=Report)
+    result = agent.run_sync("Do I need an umbrella in Bergen?")  # await agent.run("…") where a loop runs
+    print(result.output.title)
     ```
+
+    Its tools are `tools`, tools or plain typed functions, and of ours those that `builtin` names (`("read_file",
+    "terminal")`; None: those of the config). `output` is a msgspec struct, dataclass, TypedDict or pydantic model: the
+    answer is an object of it, validated, and asked for again at most twice. In an `async with` block the journal stays
+    open from call to call.
 
     `on_approval` is asked before an action that needs an approval, and returns a decision ("once", "session", "always",
     "deny") or a bool. It may be async; a plain function runs in a thread. What it raises denies the action and is
-    logged; so does no answer within `approvals.timeout_s`. Without it such actions are denied. It may be set later.
+    logged; so does no answer within `approvals.timeout_s`. With "wait" the question waits for `run.approve`, or for a
+    person at the page or in a chat. Without it such actions are denied. It may be set later.
 
-    `busy` is what a turn does to one that is under way in the same session: it stops it, or waits for it ("queue").
-    An option of another type raises `ConfigError`.
+    `on_change` is an async function that is told each change of each run, as `run.changes` gives them. `busy` is what a
+    turn does to one that is under way in the same session: it stops it, or waits for it ("queue"). `max_turns` are
+    model calls of a run. An option of another type raises `ConfigError`.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword per option
         self,
         *,
+        output: type[OutputT] | None = None,
         model: str = "",
-        tools: Sequence[Tool] = (),
+        tools: Sequence[Tool | Callable[..., object]] = (),
+        builtin: Sequence[str] | None = (),
         system: str = "",
         session: str = "",
         directory: Path | str | None = None,
         config: Config | None = None,
         yolo: bool = False,
         max_turns: int | None = None,
+        max_tokens: int | None = None,
+        max_usd: float | None = None,
         busy: Busy = "interrupt",
-        on_approval: OnApproval | None = None,
+        on_approval: OnApproval | Literal["wait"] | None = None,
+        on_change: OnChange | None = None,
     ) -> None:
         _check_options(
             {
@@ -147,35 +115,62 @@ class Agent:
                 "directory": (str(directory) if isinstance(directory, Path) else directory, str | None),
                 "config": (config, Config | None),
                 "yolo": (yolo, bool),
-                "max_turns": (max_turns, int | None),
+                "max_turns": (max_turns, Count | None),
+                "max_tokens": (max_tokens, Count | None),
+                "max_usd": (max_usd, float | None),
                 "busy": (busy, Busy),
-                "on_approval": (on_approval, Callable | None),
+                "on_approval": (None if on_approval == "wait" else on_approval, Callable | None),
+                "on_change": (on_change, Callable | None),
             }
         )
         self._config = config
+        self._builtin = builtin
+        for name in builtin or ():
+            check_name(name, "builtin")
         self._tools = given_tools(tools)
+        self._output = OutputType(output) if output is not None else None
         self._directory = Path(directory) if directory is not None else None
-        self.session = session or f"ses_{secrets.token_hex(8)}"
+        self.session = session or new_session()
         self.on_approval = on_approval
+        self.on_change = on_change
+        request = ModelRequest("", (), response_schema=self._output.schema) if self._output is not None else None
         self._spec = TurnSpec(
-            user(""), model=model, system=system, requester=_REQUESTER, yolo=yolo, max_turns=max_turns, busy=busy
+            user(""),
+            model=model,
+            request=request,
+            typed=output is not None,
+            system=system,
+            requester=REQUESTER,
+            yolo=yolo,
+            max_turns=max_turns,
+            max_tokens=max_tokens,
+            max_usd=max_usd,
+            busy=busy,
+            program="agent",
         )
+        if self._builtin is not None:
+            self._spec = msgspec.structs.replace(
+                self._spec, tools=(*(tool.spec.name for tool in self._tools), *self._builtin)
+            )
         self._stack = AsyncExitStack()
-        self._app: App | None = None
-        self._beginning = asyncio.Lock()  # one turn after the other: questions that are asked at once keep their order
+        self._open: _Opened | None = None
+
+    # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def __aenter__(self) -> Self:
-        if self._app is not None:
+        if self._open is not None:
             raise TailraceError("the agent is open already: leave its block first, or make another Agent")
         config = self._config or load(os.environ)
-        self._beginning = asyncio.Lock()  # of this loop
-        opening = open_app(config, directory=self._directory, tools=self._tools)
+        spec = self._turn_of(config)
         try:
-            self._app = await self._stack.enter_async_context(opened_in_own_task(opening))
+            opening = open_app(self._with_builtin(config), directory=self._directory)
+            app = await self._stack.enter_async_context(opened_in_own_task(opening))
         except ConfigError as exc:
             if self._config is not None:  # no file says what is in it
                 raise
             raise with_place(exc, config) from exc
+        self._bring_along(app, spec.program or "")
+        self._spec, self._open = spec, _Opened(app)
         return self
 
     async def __aexit__(
@@ -184,48 +179,176 @@ class Agent:
         try:
             await self._stack.aclose()
         finally:  # closed, also where that is passed on as cancelled
-            self._app = None
+            self._open = None
+
+    def _closed(self) -> Self:
+        """The same, to be opened in another loop or for one call."""
+        other = copy(self)
+        other._stack, other._open = AsyncExitStack(), None
+        return other
 
     @asynccontextmanager
-    async def stream(self, text: str, *, on_approval: OnApproval | None = None) -> AsyncGenerator[RunStream, None]:
-        """Starts a turn. Leaving the block before its end stops it (F76). `on_approval`: for this turn alone. Raises
-        `TypeError` for what is no text, and `TailraceError` where nothing is asked."""
-        _check_question(text)
-        app, on_approval = self._opened(), on_approval or self.on_approval
-        spec = msgspec.structs.replace(self._spec, message=user(text), reachable=on_approval is not None)
-        async with self._beginning:
-            run = await _begin_turn(app, spec, self.session)
-        answering: asyncio.Task[None] | None = None
-        if on_approval is not None:
-            answering = asyncio.get_running_loop().create_task(_answer_questions(app, run.id, on_approval))
-        is_parked = False
-        try:
-            yield RunStream(app, run.id)
-        except RunParked:
-            is_parked = True  # a person is to look at it: it is not ended here
-            raise
-        finally:
-            await finish(_end_turn(app, "" if is_parked else run.id, answering))
+    async def _opened(self) -> AsyncGenerator[_Opened, None]:
+        if self._open is not None:
+            yield self._open
+            return
+        async with self._closed() as call:
+            yield cast("_Opened", call._open)
 
-    async def run(self, text: str) -> RunResult:
-        """One turn, from the question to its end. Cancelling it stops the turn. Raises `RunParked` for a run that was
-        set aside."""
-        async with self.stream(text) as run:
-            return await run.result()
+    def _turn_of(self, config: Config) -> TurnSpec:
+        """What each of its turns is made from. Raises `ConfigError` for a model that is not there."""
+        if not self._spec.model:
+            return self._spec
+        choice = chosen(config, None, self._spec.model)
+        return msgspec.structs.replace(self._spec, model=f"{choice.provider}/{choice.name}")
+
+    def _with_helpers(self) -> list[Agent[Any]]:
+        agents: list[Agent[Any]] = [self]
+        for agent in agents:
+            agents += [tool.agent for tool in agent._tools if isinstance(tool, AgentTool)]
+        return agents
+
+    def _with_builtin(self, config: Config) -> Config:
+        """The config with those of our tools that this agent and the agents that it calls have."""
+        agents = self._with_helpers()
+        named = dict.fromkeys(name for agent in agents for name in agent._builtin or ())
+        if any(agent._builtin is None for agent in agents):
+            named = {**dict.fromkeys(config.agent.tools), **named}
+        else:
+            config = msgspec.structs.replace(config, mcp=msgspec.structs.replace(config.mcp, servers={}))
+        return msgspec.structs.replace(config, agent=msgspec.structs.replace(config.agent, tools=tuple(named)))
+
+    def _bring_along(self, app: App, program: str) -> None:
+        tools: dict[str, Tool] = {tool.spec.name: tool for tool in self._tools}
+        for name, tool in tools.items():
+            if isinstance(tool, AgentTool):
+                inner = f"{program}/{name}"
+                tool.agent._bring_along(app, inner)
+                turn = msgspec.structs.replace(tool.agent._turn_of(app.config), program=inner, busy="queue")
+                tools[name] = SubAgent(name, tool.spec.description, turn)
+        problem_in = self._output.problem_in if self._output is not None else lambda _: ""
+        app.programs[program] = AgentProgram(tools, problem_in)
+
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(
+        self, question: Question, *, raise_on_failure: bool = True, **options: Unpack[RunOptions]
+    ) -> RunResult[OutputT]:
+        """One run, from the question to its end: a text, a `Path` or bytes of an image or a document, or a list of
+        these. Cancelling it stops the run. Raises `ConfigError` for a mistake of set-up, before anything is recorded;
+        `RunFailed` unless `raise_on_failure` is False; `RunParked` for a run that was set aside."""
+        async with self.stream(question, **options) as run:
+            result = await run.result()
+        return result.raise_for_status() if raise_on_failure else result
+
+    def run_sync(
+        self, question: Question, *, raise_on_failure: bool = True, **options: Unpack[RunOptions]
+    ) -> RunResult[OutputT]:
+        """As `run`, without an event loop, or beside one that runs in this thread, such as a notebook's."""
+        agent = self._closed()
+        return run_in_own_loop(lambda: agent.run(question, raise_on_failure=raise_on_failure, **options))
+
+    @asynccontextmanager
+    async def stream(
+        self, question: Question, **options: Unpack[RunOptions]
+    ) -> AsyncGenerator[RunStream[OutputT], None]:
+        """Starts a run. Leaving the block before its end stops it. Raises as `run` does, and `TypeError` for what is no
+        question."""
+        message = await asyncio.to_thread(message_of, question)
+        on_approval = options.get("on_approval") or self.on_approval
+        async with self._opened() as opened:
+            app, spec = opened.app, self._spec_of(message, options, opened.app.config)
+            session = "" if spec.history is not None else self.session
+            with given(options.get("deps")):
+                await self._check(app, spec)
+                async with opened.beginning:
+                    run = await _begin_turn(app, spec, session, options.get("key", ""))
+            is_parked = False
+            with self._followed(app, run.id, on_approval) as following:
+                try:
+                    yield RunStream(app, run.id, self._output, options.get("after", 0))
+                except RunParked:
+                    is_parked = True  # a person is to look at it: it is not ended here
+                    raise
+                finally:
+                    await finish(_end_turn(app, "" if is_parked else run.id, following))
+
+    @asynccontextmanager
+    async def resume(
+        self, run_id: str, *, after: int = 0, deps: object = None
+    ) -> AsyncGenerator[RunStream[OutputT], None]:
+        """A run that was begun before, in this program or another: goes on with it where its process is gone, else
+        watches it. Leaving the block does not stop it. Raises `RunNotFound`."""
+        async with self._opened() as opened:
+            app = opened.app
+            await app.journal.get(run_id)
+            with given(deps):
+                await app.agents.take_over(run_id)
+            with self._followed(app, run_id, self.on_approval) as following:
+                try:
+                    yield RunStream(app, run_id, self._output, after)
+                finally:
+                    await finish(_end_turn(app, "", following))
+
+    def as_tool(self, name: str, description: str = "") -> Tool:
+        """This agent as a tool of another one, which gives it a text and reads its answer. Each call is a run of its
+        own, in the same journal: stopped with the run that calls it, and resumed with it."""
+        return AgentTool(self, name, description or self._spec.system or f"Asks the agent {name}.")
 
     async def messages(self) -> tuple[Message, ...]:
         """What was said in this session so far."""
-        return await history_of(self._opened().journal, self.session)
+        async with self._opened() as opened:
+            return await history_of(opened.app.journal, self.session)
 
     async def stop(self) -> None:
-        """Stops the turn under way, if there is one."""
-        if current := self._opened().agents.current(self.session):
-            await self._opened().agents.stop(current)
+        """Stops what is under way in this session, in whichever process."""
+        async with self._opened() as opened:
+            for run in await opened.app.journal.runs(session=self.session, states=("pending", "running")):
+                await opened.app.agents.stop(run.id)
 
-    def _opened(self) -> App:
-        if self._app is None:
-            raise TailraceError("the agent is not open: use it in an `async with` block")
-        return self._app
+    def _spec_of(self, message: Message, options: RunOptions, config: Config) -> TurnSpec:
+        history = options.get("history")
+        on_approval = options.get("on_approval") or self.on_approval
+        _check_limits(options)
+        return msgspec.structs.replace(
+            self._turn_of(config),
+            message=message,
+            history=messages_of(history) if history is not None else None,
+            reachable=on_approval is not None or bool(config.approvals.notify),
+            max_turns=options.get("max_turns", self._spec.max_turns),
+            max_tokens=options.get("max_tokens", self._spec.max_tokens),
+            max_usd=options.get("max_usd", self._spec.max_usd),
+        )
+
+    async def _check(self, app: App, spec: TurnSpec) -> None:
+        """Raises `ConfigError` for a run that could only fail."""
+        await check_turn(spec, app.models, app.costs)
+        for agent in self._with_helpers():
+            turn = agent._turn_of(app.config)
+            if turn.max_usd is None:  # what it uses counts for the run that is begun
+                turn = msgspec.structs.replace(turn, max_usd=spec.max_usd)
+            await check_turn(turn, app.models, app.costs)
+            for tool in agent._tools:
+                if isinstance(tool, FunctionTool):
+                    tool.check_deps()
+
+    @contextmanager
+    def _followed(
+        self, app: App, run_id: str, on_approval: OnApproval | Literal["wait"] | None
+    ) -> Generator[asyncio.Task[None] | None, None, None]:
+        answer = None if on_approval == "wait" else on_approval
+        if answer is None and self.on_change is None:
+            yield None
+        else:
+            yield asyncio.get_running_loop().create_task(follow_run(app, run_id, answer, self.on_change))
+
+
+class AgentTool(SubAgent):
+    """An agent that another one is given as a tool; the open application has it as a `SubAgent`."""
+
+    def __init__(self, agent: Agent[Any], name: str, description: str) -> None:
+        super().__init__(name, description, agent._spec)
+        self.agent = agent
 
 
 def _check_options(options: Mapping[str, tuple[object, Any]]) -> None:
@@ -237,21 +360,27 @@ def _check_options(options: Mapping[str, tuple[object, Any]]) -> None:
             raise ConfigError(f"Agent({name}={value!r}): {exc}") from exc
 
 
-def _check_question(text: object) -> None:
-    if not isinstance(text, str):
-        raise TypeError(f"a question is a str, not {type(text).__name__}")
-    if not text.strip():
-        raise TailraceError("nothing was asked: the text is empty")
+def _check_limits(options: RunOptions) -> None:
+    """Raises `ConfigError`, and `TypeError` for an option that there is not."""
+    if unknown := options.keys() - RunOptions.__annotations__.keys():
+        raise TypeError(f"a run has no option {min(unknown)!r}; it has: {', '.join(RunOptions.__annotations__)}")
+    for name, expected in (("max_turns", Count), ("max_tokens", Count), ("max_usd", float), ("key", str)):
+        if (value := options.get(name)) is not None:
+            _check_options({name: (value, expected)})
 
 
-async def _begin_turn(app: App, spec: TurnSpec, session: str) -> Run:
-    """Cancelled meanwhile, it stops the turn: that may stand in the journal already."""
-    submitting = asyncio.get_running_loop().create_task(app.agents.submit(spec, session=session))
+async def _begin_turn(app: App, spec: TurnSpec, session: str, key: str) -> Run:
+    """Cancelled meanwhile, it stops the turn: that may stand in the journal already. With a known key, the run that has
+    it goes on here where its process is gone."""
+    submitting = asyncio.get_running_loop().create_task(app.agents.submit(spec, session=session, idempotency_key=key))
     try:
-        return await asyncio.shield(submitting)
+        run = await asyncio.shield(submitting)
     except asyncio.CancelledError:
         await finish(_withdraw(app, submitting))
         raise
+    if key:
+        await app.agents.take_over(run.id)
+    return run
 
 
 async def _withdraw(app: App, submitting: asyncio.Task[Run]) -> None:
@@ -261,56 +390,16 @@ async def _withdraw(app: App, submitting: asyncio.Task[Run]) -> None:
         await _end_turn(app, run.id, None)
 
 
-async def _end_turn(app: App, run_id: str, answering: asyncio.Task[None] | None) -> None:
-    """Stops the turn, where it has an id and has not ended, and answers no more of its questions. Returns when the end
-    is on record: a turn that is under way when the agent is closed is given back, and another process goes on with it.
-    """
-    if answering is not None:
-        answering.cancel()
+async def _end_turn(app: App, run_id: str, following: asyncio.Task[None] | None) -> None:
+    """Stops the turn, where it has an id and has not ended, and then follows it no longer. Returns when the end is on
+    record: a turn that is under way when the agent is closed is given back, and another process goes on with it."""
     if run_id:
         await app.agents.stop(run_id)
         with suppress(TimeoutError):  # what does not let itself be interrupted: it is stopped by its signal
             async with asyncio.timeout(_LAST_WORDS_S):
                 await app.agents.left(run_id)
-    if answering is not None:
-        await asyncio.wait([answering])
-
-
-# ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def _answer_questions(app: App, run_id: str, on_approval: OnApproval) -> None:
-    """Answers the approvals of one run until it ends. Questions of tools that run side by side do not wait for each
-    other."""
-
-    async def answer(asked: ApprovalAsked) -> None:
-        decision = await _decision_of(on_approval, asked)
-        with suppress(RunSealed):
-            await app.agents.answer(run_id, asked.approval_id, decision, by=asked.requester)
-
-    async with asyncio.TaskGroup() as group:
-        async for batch in app.journal.tail(run_id):
-            for entry in batch:
-                if isinstance(entry.event, ApprovalAsked):
-                    group.create_task(answer(entry.event))
-
-
-async def _decision_of(on_approval: OnApproval, asked: ApprovalAsked) -> Decision:
-    """What the callback says; "deny" where it raises or says something else."""
-    try:
-        if inspect.iscoroutinefunction(on_approval):
-            answer = await on_approval(asked)
-        else:
-            answer = await asyncio.to_thread(on_approval, asked)
-            if inspect.isawaitable(answer):
-                answer = await answer
-    except Exception:
-        log.exception("on_approval raised, so the action is denied: %s", asked.command)
-        return "deny"
-    if isinstance(answer, bool):
-        return "once" if answer else "deny"
-    for decision in _DECISIONS:
-        if decision == answer:
-            return decision
-    log.error("on_approval returned %r, which is no decision, so the action is denied: %s", answer, asked.command)
-    return "deny"
+    if following is not None:
+        if run_id:
+            await asyncio.wait([following], timeout=_LAST_WORDS_S)
+        following.cancel()
+        await asyncio.wait([following])

@@ -1,0 +1,163 @@
+"""One run for its caller: what it says and does as it comes, and its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
+
+import msgspec
+
+from tailrace.agent.turn import Turn
+from tailrace.api.output_type import OutputType
+from tailrace.api.question import Question, message_of
+from tailrace.app import App
+from tailrace.errors import RunFailed
+from tailrace.events import AnyEvent, ApprovalAsked, Decision, Entry, NotExecuted, RunFailure, RunStatus, SteerSoFar
+from tailrace.flows.schema.incremental import PartialAnswer
+from tailrace.messages import Message, Usage
+from tailrace.runs.recovery import follow
+from tailrace.runs.view import RunView
+from tailrace.runs.view.changes import Change, Ended, TextGrew, TextWithdrawn
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=str)
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")
+REQUESTER: Final = "python"
+_GROWTH: Final = 0.05  # of the text, from one draft to the next: all drafts of an answer cost a multiple of its length
+
+
+class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
+    """How a run ended. `output` is its object, where the agent has a type for it, else the text. `text` is exactly what
+    was streamed since the last tool. `error` says why it did not complete; `not_executed` what the model wanted to do
+    and was denied, refused or lost, also in a run that completed. `messages` are the question and all that followed."""
+
+    text: str
+    status: RunStatus
+    usage: Usage
+    error: RunFailure | None = None
+    run_id: str = ""
+    not_executed: tuple[NotExecuted, ...] = ()
+    messages: tuple[Message, ...] = ()
+    value: OutputT | None = None
+
+    @property
+    def output(self) -> OutputT:
+        """Raises `RunFailed` where the run has brought no object."""
+        if self.value is None:
+            raise self.failure()
+        return self.value
+
+    @property
+    def completed(self) -> bool:
+        return self.status == "completed"
+
+    def raise_for_status(self) -> Self:
+        """Itself, unless the run failed, or was to bring an object and has not. Raises `RunFailed` with the reason."""
+        if self.status == "failed" or self.value is None:
+            raise self.failure()
+        return self
+
+    def failure(self) -> RunFailed:
+        message = self.error.message if self.error is not None else f"the run is {self.status}"
+        return RunFailed(message, status=self.status, kind=self.error.kind if self.error else "", run=self)
+
+
+class RunStream(Generic[OutputT]):
+    """A run under way: iterate over its events, its `text`, its `partial` objects or its `changes`. It goes on without
+    being iterated over. Each begins after the entry `after`, and raises `RunParked` for a run that was set aside."""
+
+    def __init__(self, app: App, run_id: str, output: OutputType[OutputT] | None = None, after: int = 0) -> None:
+        self._app = app
+        self._output = output
+        self._after = after
+        self.id = run_id
+
+    async def __aiter__(self) -> AsyncIterator[AnyEvent]:
+        async for entry in self.entries:
+            yield entry.event
+
+    @property
+    def events(self) -> AsyncIterator[AnyEvent]:
+        """The events until the end."""
+        return aiter(self)
+
+    @property
+    async def entries(self) -> AsyncGenerator[Entry, None]:
+        """The events with their numbers: `seq` of the last one that was seen is the next `after`."""
+        async for batch in follow(self._app.journal, self.id, after=self._after):
+            for entry in batch:
+                yield entry
+
+    @property
+    async def changes(self) -> AsyncGenerator[Change, None]:
+        """What a viewer is told: texts, calls, questions, the end."""
+        view = RunView()
+        async for batch in follow(self._app.journal, self.id, after=self._after):
+            for change in chain.from_iterable(map(view.apply, batch)):
+                yield change
+
+    @property
+    async def text(self) -> AsyncIterator[str]:
+        """What the agent says, piece by piece as it comes; texts before and after a tool are lines apart. Raises
+        `RunFailed` for a run that fails, after what it said."""
+        apart = ""
+        async for change in self.changes:
+            if isinstance(change, TextGrew):
+                if change.text:
+                    yield apart + change.text
+                apart = "\n" if change.ends else "" if change.text else apart
+            elif isinstance(change, Ended) and change.finished.status == "failed":
+                raise (await self.result()).failure()
+
+    @property
+    async def partial(self) -> AsyncIterator[OutputT]:
+        """The object as far as it has come, again and again: a field that has not come is None, nothing is validated
+        yet, and an answer that is repaired begins anew. Raises as `text`, and `TypeError` without an `output` type."""
+        if self._output is None:
+            raise TypeError("an agent without output= has no object; read run.text")
+        answer, size, due = PartialAnswer(self._output.parsed_schema), 0, 0.0
+        async for change in self.changes:
+            if isinstance(change, TextWithdrawn) or (isinstance(change, TextGrew) and change.ends):
+                answer, size, due = PartialAnswer(self._output.parsed_schema), 0, 0.0
+            elif isinstance(change, TextGrew):
+                answer.feed(change.text)
+                size += len(change.text)
+                if size >= due and (draft := self._output.draft(answer.value_so_far)) is not None:
+                    due = size * (1 + _GROWTH)
+                    yield draft
+            elif isinstance(change, Ended):
+                yield (await self.result()).output
+
+    async def result(self) -> RunResult[OutputT]:
+        """Waits for the end."""
+        end = await self._app.agents.finished(self.id)
+        turn = Turn()
+        turn.replay(await self._app.journal.facts(self.id))
+        value: Any = end.output if self._output is None else None
+        error = end.error
+        if self._output is not None and end.status == "completed":
+            try:
+                value = self._output.parse(end.output)
+            except (ValueError, msgspec.ValidationError) as exc:  # no process with the program has checked it
+                error = RunFailure("permanent", f"the answer is not what was asked for: {exc}")
+        return RunResult(end.output, end.status, end.usage, error, self.id, turn.not_executed, turn.messages, value)
+
+    async def approve(self, question: ApprovalAsked, decision: Decision = "once", *, reason: str = "") -> None:
+        """Answers a question of the run, where the agent's `on_approval` is "wait"."""
+        app = self._app
+        await app.agents.answer(self.id, question.approval_id, decision, by=question.requester, reason=reason)
+
+    async def steer(self, message: Question) -> SteerSoFar:
+        """A message for the run that is under way: its next model call has it. Raises `SteerRefused`."""
+        read = await asyncio.to_thread(message_of, message)
+        return await self._app.steering.steer(self.id, read, by=REQUESTER)
+
+    async def stop(self) -> None:
+        await self._app.agents.stop(self.id)

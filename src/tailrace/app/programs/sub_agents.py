@@ -1,0 +1,114 @@
+"""An agent as a tool of another one: each call is a run of its own in the same journal.
+
+It belongs to its call: its key is made of the calling run and the call's number, so that a resumed call finds it again;
+it is charged to whom the calling run is charged, and stopped with it. What it used counts for the calling run too, in
+its usage and its limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tailrace.agent.service import AgentService
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.events import SubRunStarted, ToolCallChunk, UsageRecorded
+from tailrace.messages import JsonObject, ToolSpec, user
+from tailrace.ports import CallContext, Effect, Journal, Run, Tool, ToolContext, ToolOutcome
+from tailrace.runs.recovery import finished
+from tailrace.runs.signals import run_beside
+from tailrace.runs.view import RunView, changes
+from tailrace.tools.typed import Arguments, invalid_arguments, preview_of, schema_of
+
+
+class SubAgentArguments(Arguments):
+    input: str
+
+
+class SubAgent:
+    """The tool. `turn` is what each of its runs is made from."""
+
+    repeatable = True  # the run that has begun goes on
+    parallel = True
+
+    def __init__(self, name: str, description: str, turn: TurnSpec) -> None:
+        self.spec = ToolSpec(name, description, schema_of(SubAgentArguments))
+        self.turn = turn
+
+    def invalid(self, args: JsonObject) -> str:
+        return invalid_arguments(args, SubAgentArguments)
+
+    def preview(self, args: JsonObject) -> str:
+        return preview_of(args)
+
+    def effect(self, _args: JsonObject) -> Effect:
+        return Effect()
+
+    async def run(self, _args: JsonObject, _context: ToolContext) -> ToolOutcome:
+        return ToolOutcome("An agent is called by a turn alone.", ok=False)
+
+
+def called_by(
+    run: Run, spec: TurnSpec, tools: Mapping[str, Tool], agents: AgentService, journal: Journal
+) -> dict[str, Tool]:
+    """The tools for the calls of this run."""
+    return {
+        name: CalledAgent(tool, agents, journal, run, spec) if isinstance(tool, SubAgent) else tool
+        for name, tool in tools.items()
+    }
+
+
+class CalledAgent(SubAgent):
+    """The tool, for the calls of one run."""
+
+    def __init__(self, tool: SubAgent, agents: AgentService, journal: Journal, caller: Run, spec: TurnSpec) -> None:
+        super().__init__(tool.spec.name, tool.spec.description, tool.turn)
+        self._agents = agents
+        self._journal = journal
+        self._caller = caller
+        self._caller_spec = spec
+
+    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
+        if not isinstance(context, CallContext):
+            return await super().run(args, context)
+        run = await self._begun(args["input"], context)
+        context.record(SubRunStarted(run.id, self.spec.name, context.call_index))
+        try:
+            await run_beside(self._agents.see_to_end(run.id), self._show(run.id, context))
+        except asyncio.CancelledError:
+            if context.is_stopped():
+                await asyncio.shield(self._agents.stop(run.id, by=self._caller_spec.requester))
+            raise
+        end = await finished(self._journal, run.id)
+        for each in end.spent or ():  # committed together with the call's output, so once, also after a crash
+            context.record(UsageRecorded(each.usage, each.provider, each.model))
+        words = end.output or (end.error.message if end.error is not None else end.status)
+        return ToolOutcome(words, ok=end.status == "completed")
+
+    async def _begun(self, text: Any, context: CallContext) -> Run:
+        caller = self._caller_spec
+        spec = msgspec.structs.replace(
+            self.turn,
+            message=user(text),
+            directory=self.turn.directory or caller.directory,
+            requester=caller.requester,
+            requester_name=caller.requester_name,
+            reachable=caller.reachable,
+            yolo=caller.yolo,
+            origin=caller.origin,
+        )
+        key = f"call/{self._caller.id}/{context.call_index}"
+        return await self._agents.submit(spec, idempotency_key=key, durability=self._caller.new.durability)
+
+    async def _show(self, run_id: str, context: CallContext) -> None:
+        """What it calls is the progress of the call that it belongs to."""
+        view = RunView()
+        async for batch in self._journal.tail(run_id):
+            for entry in batch:
+                for change in view.apply(entry):
+                    if isinstance(change, changes.CallRuns):
+                        line = f"{change.tool_name} {change.preview or ''}".rstrip()
+                        context.record(ToolCallChunk(self.spec.name, line, index=context.call_index))
