@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from tailrace.flows.definition.definition import Definition, parsed
 from tailrace.flows.definition.public_ids import run_id_of
 from tailrace.flows.engine.instance_events import InstanceEvent
 from tailrace.flows.engine.service import FlowService, Instance
-from tailrace.flows.steps.base import FunctionHandler, Handler
+from tailrace.flows.steps.base import Handler, Params, StepContext
 from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.flows.steps.waits import Sleep, WaitSignal
@@ -149,6 +149,34 @@ def types(events: list[InstanceEvent]) -> list[str]:
     """The events' types, runs of deltas as one, steps left out."""
     names = [event.type for event in events if event.type != "step"]
     return [name for at, name in enumerate(names) if at == 0 or name != names[at - 1] or name != "llm_delta"]
+
+
+class AnyParams(Params):
+    """For a handler that takes its parameters as they are."""
+
+    given: JsonObject
+
+
+class FunctionHandler(Handler[AnyParams]):
+    """A handler from a function of the parameters."""
+
+    Params = AnyParams
+
+    def __init__(self, function: Callable[[JsonObject], Awaitable[Any]], *, repeatable: bool = True) -> None:
+        self._function = function
+        self._repeatable = repeatable
+
+    def repeatable(self, _params: AnyParams) -> bool:
+        return self._repeatable
+
+    def convert(self, params: JsonObject) -> AnyParams:
+        return AnyParams(params)
+
+    def mistakes(self, _params: JsonObject) -> Iterator[tuple[str, str]]:
+        return iter(())
+
+    async def run(self, params: AnyParams, _step: StepContext) -> Any:
+        return await self._function(params.given)
 
 
 @asynccontextmanager

@@ -63,8 +63,8 @@ def test_ls_lists_the_newest_first_with_name_and_state(home: Path, capsys: pytes
     goes, waits, fails = instances(home, GOES, WAITS, FAILS)
     assert main(["flow", "ls"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.split()[:4] == ["instance", "when", "sequence", "state"]
-    assert [(line.split()[0], line.split()[-3:-1]) for line in lines] == [
+    assert header.split() == ["run", "when", "question", "status", "time"]
+    assert [(line.split()[0], [line.split()[2], line.split()[-2]]) for line in lines] == [
         (public_id(fails), ["fails", "failed"]),
         (public_id(waits), ["waits", "waiting"]),
         (public_id(goes), ["goes", "completed"]),
@@ -211,7 +211,7 @@ def test_a_payload_is_a_json_object(payload: str, home: Path, capsys: pytest.Cap
 def test_graph_draws_a_file_or_an_instance(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "f.json").write_text(json.dumps(GOES))
     assert main(["flow", "graph", str(home / "f.json")]) == 0
-    assert capsys.readouterr().out.splitlines()[:3] == ["flowchart TD", '  start(["goes"])', '  b0["a<br/>do"]']
+    assert capsys.readouterr().out.startswith("goes\n")
     instances(home, FAILS)
     assert main(["flow", "graph", "last", "--format", "tree"]) == 0
     assert capsys.readouterr().out == "fails\n├─ ✓ a  do\n└─ ✗ b  do\n"

@@ -73,55 +73,10 @@ def test_a_sleep_has_no_line_of_a_wait(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err.splitlines()[1:] == ["· a", "✓ a 4.0 s", "· z"]
 
 
-@pytest.mark.parametrize("deaths", [1, 2, 3])
-def test_a_step_that_several_processes_began_has_one_beginning(deaths: int, capsys: pytest.CaptureFixture[str]) -> None:
-    again: list[AnyEvent] = [StateChanged("running"), StepStarted("w", 1, 104), StateChanged("waiting")]
-    view = PlainLines(RUN)
-    view.show(*told([*WAITING, *again * deaths]))
-    assert capsys.readouterr().err.splitlines()[1:] == ["· a", "✓ a 4.0 s", "· w", WORDS]
-    view = PlainLines(RUN)
-    view.show(*told([*WAITING, *again * deaths, StepFinished("w", {"payload": {}})]))
-    ended = f"✓ w 3.0 s (begun {deaths + 1} times)"
-    assert capsys.readouterr().err.splitlines()[1:] == ["· a", "✓ a 4.0 s", "· w", ended]
-    view = PlainLines(RUN)
-    view.show(*told([*WAITING, *again * deaths, StepFailed("w", RunFailure("model", "gone"), 1)]))
-    assert f"✗ w failed (begun {deaths + 1} times): " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("view_class", [PlainLines, PanelView])
-def test_a_wait_that_another_process_goes_on_with_is_told_once(
-    view_class: type[PlainLines], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As `flow resume` meets it: what the log has, then what this process adds."""
-    again: list[AnyEvent] = [*WAITING, StepStarted("w", 1, 101), StateChanged("waiting")]
-    batch, progress = told(again)
-    view = view_class(RUN)
-    view.show(Batch(batch[: len(WAITING)]), told(WAITING)[1])
-    view.show(Batch(batch[len(WAITING) :]), progress)
-    assert re.sub(r"\s+", " ", capsys.readouterr().err).count(WORDS) == 1
-
-
-def test_another_try_and_the_end_of_a_pause_have_a_beginning_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_try_and_a_pause_have_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     failed = RunFailure("model", "gone")
-    events: list[AnyEvent] = [
-        *WAITING[:3],
-        StepFailed("a", failed, 1, 105.0),
-        StepStarted("a", 2, 105),
-        StepStarted("a", 2, 105),
-        StateChanged("paused"),
-        StepStarted("a", 2, 106),
-    ]
+    again = StepFailed("a", failed, 1, 105.0)
+    events: list[AnyEvent] = [*WAITING[:3], again, StepStarted("a", 2, 105), StateChanged("paused")]
     PlainLines(RUN).show(*told(events))
-    lines = ["· a", "✗ a failed, trying again: gone", "· a (try 2)", "… paused", "· a (try 2)"]
+    lines = ["· a", "✗ a failed, trying again: gone", "· a (try 2)", "… paused"]
     assert capsys.readouterr().err.splitlines()[1:] == lines
-
-
-def test_after_a_pause_the_wait_is_told_again(capsys: pytest.CaptureFixture[str]) -> None:
-    paused: list[AnyEvent] = [*WAITING, StateChanged("paused")]
-    for view in (PlainLines(RUN), PanelView(RUN)):
-        shown = 0
-        for events in (WAITING, paused, [*paused, StepStarted("w", 1, 103), StateChanged("waiting")]):
-            batch, progress = told(events)
-            view.show(Batch(batch[shown:]), progress)
-            shown = len(batch)
-        assert re.sub(r"\s+", " ", capsys.readouterr().err).count(WORDS) == 2

@@ -26,7 +26,7 @@ from tailrace.config.sections import CallPolicy
 from tailrace.events import AnyEvent, StepFinished
 from tailrace.flows.definition.definition import Definition, parsed
 from tailrace.flows.engine.service import FlowService
-from tailrace.flows.steps.base import FunctionHandler, Handlers
+from tailrace.flows.steps.base import Handler, Handlers, Params, StepContext
 from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.flows.steps.waits import Sleep
@@ -115,8 +115,16 @@ class Mortal(SqliteJournal):
         return seq
 
 
-async def do(params: JsonObject) -> JsonObject:
-    return params
+class EchoParams(Params):
+    got: str = ""
+    n: int = 0
+
+
+class Echo(Handler[EchoParams]):
+    Params = EchoParams
+
+    async def run(self, params: EchoParams, _step: StepContext) -> JsonObject:
+        return {"got": params.got, "n": params.n}
 
 
 async def live(database: Path, url: str, round_number: int, when: When, victim: str) -> str:
@@ -126,7 +134,7 @@ async def live(database: Path, url: str, round_number: int, when: When, victim: 
     async with open_transport() as transport:
         handlers: Handlers = {
             "llm_call": LlmCall(Caller(), Routes(url, transport, victim)),
-            "do": FunctionHandler(do),
+            "do": Echo(),
             "sleep": Sleep(),
         }
         async with FlowService(journal, handlers, owner=f"victim-{os.getpid()}", directory=database.parent) as flows:

@@ -9,6 +9,7 @@ import pytest
 
 from flows.stages import Doing, sequence, service, step
 from tailrace.events import Entry, RunFinished
+from tailrace.flows.engine.instance_state import instance_states
 from tailrace.flows.engine.service import Instance
 from tailrace.flows.steps.base import StepError
 from tailrace.journal.memory import MemoryJournal
@@ -62,3 +63,27 @@ async def test_M154_an_instance_that_ends_in_another_process_while_it_is_read(
             instance = await elsewhere.instance(run.id)
     assert instance.state == "failed"
     assert whole(instance)
+
+
+async def test_M154_a_list_never_has_failed_before_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of an instance that ended after the list was read, and not while its end is stored."""
+    journal = MemoryJournal()
+    seal, seen = journal.seal, list[str]()
+    async with service(tmp_path, journal, Doing(fail)) as flows:
+
+        async def listed(runs: list[Run]) -> str:
+            return (await instance_states(journal, runs))[runs[0].id]
+
+        async def slow_seal(lease: Lease, finished: RunFinished) -> Entry:
+            before = await flows.instances()
+            seen.append(await listed(before))
+            sealed = await seal(lease, finished)
+            seen.append(await listed(before))
+            return sealed
+
+        monkeypatch.setattr(journal, "seal", slow_seal)
+        run = await flows.start(sequence(step("a")))
+        await flows.finished(run.id)
+        after = await flows.instances()
+    assert (len(seen), "failed" in seen) == (2, False)
+    assert (await listed(after), after[0].finished is not None) == ("failed", True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flows.stages import FAST_RETRY, Doing, ask, sequence, service, spoken, stage, step
+from flows.stages import FAST_RETRY, Doing, FunctionHandler, ask, sequence, service, spoken, stage, step
 from tailrace.errors import RunNotFound, RunSealed, StaleEpoch
 from tailrace.events import (
     AnyEvent,
@@ -24,7 +24,7 @@ from tailrace.events import (
 from tailrace.flows.definition.definition import DefinitionError
 from tailrace.flows.definition.public_ids import run_id_of
 from tailrace.flows.engine.service import FlowService
-from tailrace.flows.steps.base import FunctionHandler, StepError
+from tailrace.flows.steps.base import StepError
 from tailrace.flows.steps.waits import Sleep
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import JsonObject

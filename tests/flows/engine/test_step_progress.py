@@ -57,38 +57,18 @@ def test_a_step_has_its_state_tries_time_tokens_and_cost() -> None:
     assert (progress.state, progress.usage, progress.duration_s(1000)) == ("completed", Usage(9, 9), 13.0)
 
 
-def test_neither_a_crash_nor_a_pause_counts_as_time_of_a_step() -> None:
+def test_neither_a_pause_nor_what_a_dead_process_did_counts_as_time_of_a_step() -> None:
     crashed: Sequence[tuple[float, AnyEvent]] = [
         (100, RunStarted("sequence", at=100)),
         (100, StepStarted("a", 1, 100)),
         (104, LlmDelta("a", "Hel")),  # the process died after this
         (500, StepStarted("a", 1, 500)),
     ]
-    assert shown(folded(*crashed), now=502) == [("a", "running", 1, 6.0)]
+    assert shown(folded(*crashed), now=502) == [("a", "running", 1, 2.0)]
     paused = folded(*crashed, (503, StateChanged("paused")))
-    assert (paused.state, shown(paused)) == ("paused", [("a", "running", 1, 7.0)])
+    assert (paused.state, shown(paused)) == ("paused", [("a", "running", 1, 3.0)])
     ended = folded(*crashed, (503, StateChanged("paused")), (600, StepStarted("a", 1, 600)), (601, StepFinished("a")))
-    assert shown(ended) == [("a", "finished", 1, 8.0)]
-
-
-def test_a_crash_counts_for_none_of_the_steps_side_by_side() -> None:
-    crashed: Sequence[tuple[float, AnyEvent]] = [
-        (100, RunStarted("sequence", at=100)),
-        (100, StepStarted("a", 1, 100)),
-        (100, StepStarted("b", 1, 100)),
-        (104, LlmDelta("a", "Hel")),  # the process died after this
-        (500, AttemptDiscarded("interrupted", "a")),
-        (501, StepStarted("a", 1, 501)),
-        (502, StepStarted("b", 1, 502)),
-        (504, StepFailed("b", FAILURE)),
-        (504, StepCancelled("a")),
-    ]
-    expected = [("a", "cancelled", 1, 7.0), ("b", "failed", 1, 6.0)]
-    assert shown(folded(*crashed)) == expected
-    facts = [Entry(seq, event) for seq, (_, event) in enumerate(crashed, 1) if not isinstance(event, LlmDelta)]
-    progress = InstanceProgress()
-    progress.replay(facts, [(seq, at) for seq, (at, _) in enumerate(crashed, 1)])
-    assert shown(progress) == expected, "without the pieces, which the list of facts leaves out"
+    assert shown(ended) == [("a", "finished", 1, 4.0)]
 
 
 def test_a_step_whose_process_died_was_executed_until_its_last_word() -> None:

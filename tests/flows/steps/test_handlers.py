@@ -259,7 +259,7 @@ async def routes(tmp_path: Path) -> AsyncGenerator[ConfiguredRoutes, None]:
     (tmp_path / "config.yaml").write_text(KEYS)
     settings = load({"OUR_KEY": "our-secret-key", "THEIR_KEY": "their-secret-key"}, tmp_path)
     async with open_transport() as transport:
-        yield ConfiguredRoutes(settings, Models(settings, transport))
+        yield ConfiguredRoutes(Models(settings, transport))
 
 
 async def endpoint_headers(tmp_path: Path, **ref: Any) -> tuple[str, dict[str, str]]:

@@ -14,20 +14,15 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tailrace.app.costs import Costs
 from tailrace.app.timeline.question import question_of
 from tailrace.app.timeline.run_overview import ShownState, overview_of
 from tailrace.cli.flow.files import json_or_text
-from tailrace.cli.flow.rows import STATE_COLUMN
 from tailrace.cli.flow.watch import Outputs, print_summary
 from tailrace.cli.main import DONE
 from tailrace.cli.own_journal import own_journal
-from tailrace.cli.run_names import find_instance, short_ids
-from tailrace.cli.runs.console import console_for, print_note
-from tailrace.cli.runs.overviews import overviews_of
-from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
-from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.cli.words import dollars, duration, tokens, when
+from tailrace.cli.run_names import find_instance
+from tailrace.cli.runs.console import print_note
+from tailrace.cli.runs.overviews import print_runs
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
 from tailrace.events import InstanceState, StateChanged, StepFinished
@@ -43,20 +38,6 @@ from tailrace.system.own_program import typed
 
 PATIENCE_S = 5.0  # for the process that executes an instance to pause it
 UNFINISHED: tuple[RunState, ...] = ("pending", "running", "parked")
-TABLE = FittedTable(
-    (
-        Column("instance", need=5),
-        Column("when", need=4),
-        Column("sequence", style=no_style),
-        STATE_COLUMN,
-        Column("time", right=True, need=3),
-        Column("tokens", right=True, need=2),
-        Column("cost", right=True, need=1),
-    ),
-    flexible="sequence",
-    narrowest=12,
-    header_style="dim",
-)
 Command = Callable[[Journal, Namespace, Config], Awaitable[int]]
 
 
@@ -89,26 +70,7 @@ async def _list(journal: Journal, args: Namespace, config: Config) -> int:
     if not runs:
         print_note("no such instances" if states else "no instances yet")
         return DONE
-    overviews = await overviews_of(journal, runs, now=time.time())
-    costs = Costs(config)
-    await costs.load(spent for each in overviews for spent in each.spent)
-    console = console_for(sys.stdout)
-    names = short_ids(runs) if console.is_terminal else {}
-    rows = [
-        [
-            names.get(run.id, public_id(run)),
-            when(each.created_at, time.time()),
-            sanitized_line(each.question, 100) + _dry(run),
-            each.state,
-            duration(each.duration_s),
-            tokens(each.usage),
-            dollars(costs.of(each.spent)),
-        ]
-        for run, each in zip(runs, overviews, strict=True)
-    ]
-    width = console.width if console.is_terminal else None
-    for line in TABLE.lines(rows, width):
-        console.print(line, soft_wrap=True)
+    await print_runs(journal, runs, config)
     return DONE
 
 

@@ -71,15 +71,7 @@ def check_required(definition: Definition, given: Mapping[str, Any], file: str) 
     names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
     if missing := [name for name in names if name not in given]:
         wanted = " ".join(f"--input {name}=…" for name in missing)
-        raise ConfigError(f"needs {wanted}{_described(schema, missing)}", file=file)
-
-
-def _described(schema: Mapping[str, Any], names: Sequence[str]) -> str:
-    told = []
-    for name in names:
-        text = _property(schema, name).get("description")
-        told += [f"{name}: {text}"] if isinstance(text, str) and text else []
-    return f" ({'; '.join(told)})" if told else ""
+        raise ConfigError(f"needs {wanted}", file=file)
 
 
 def _property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:

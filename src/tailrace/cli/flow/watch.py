@@ -10,29 +10,31 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from shlex import quote
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
+from rich.live import Live
 from rich.text import Text
 
-from tailrace.app.costs import Costs
+from tailrace.app.costs import Costs, dollars
 from tailrace.app.timeline.question import question_of
 from tailrace.app.timeline.run_overview import overview_of
-from tailrace.cli.flow.panel import FRAMES_PER_S, LivePanel, panel_lines
-from tailrace.cli.flow.rows import failure_words, summary_table
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.cli.runs.console import console_for
+from tailrace.cli.screen.fitted_table import Column, FittedTable, folded, no_style
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
-from tailrace.cli.words import output_text
-from tailrace.events import Entry, StateChanged, StepFinished
+from tailrace.cli.words import duration, output_text, tokens
+from tailrace.events import Entry, RunFailure, StateChanged, StepFinished
 from tailrace.flows.definition.definition import Step, parsed, walk
+from tailrace.flows.definition.graph import node_id
 from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.definition.signals import awaited_signals
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
 from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
+from tailrace.messages import Usage
 from tailrace.ports import Batch, Journal, Run
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import run_beside
@@ -44,9 +46,95 @@ if TYPE_CHECKING:
     from tailrace.config.load import Config
 
 EXIT = {"completed": DONE, "failed": FAILED, "cancelled": INCOMPLETE}
-MAX_ROWS = 24  # of the panel, however high the terminal is
+FRAMES_PER_S = 10  # of the panel
 _MISSING_INPUT = re.compile(r"\bthere is no input\.(\w+)$")
 QUIET_HANDLERS = frozenset({"sleep", "wait_signal"})  # their outputs say nothing to a reader
+_STATE_STYLES: Final = {"finished": "green", "completed": "green", "failed": "red", "retrying": "yellow"}
+LIVE_ROWS: Final = 6  # of a text that is being written
+TAIL_CHARS: Final = 4000
+MAX_ROWS: Final = 40  # of the table; where there are more, the iterations of a step share a row
+STATE_COLUMN: Final = Column("state", style=lambda state: _STATE_STYLES.get(state, ""))
+STEP_TABLE: Final = FittedTable(
+    (
+        Column("step", style=no_style),
+        STATE_COLUMN,
+        Column("tries", right=True, need=4),
+        Column("time", right=True, need=3),
+        Column("tokens", right=True, need=2),
+        Column("cost", right=True, need=1),
+    ),
+    flexible="step",
+    narrowest=12,
+    header_style="dim",
+)
+
+
+def failure_words(error: RunFailure | None) -> str:
+    return sanitized_line(error.message, 400) if error is not None else ""
+
+
+# ── the table of steps ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def summary_table(
+    progress: InstanceProgress, *, now: float, cost: float | None, width: int | None, orphaned: bool = False
+) -> list[Text]:
+    """A header, a line for each step and one for all of them. None is longer than `width`, where there is one.
+    `orphaned`: no living process executes it."""
+    rows = _step_rows(progress, now)
+    if orphaned:
+        rows = [[name, "interrupted" if state == "running" else state, *rest] for name, state, *rest in rows]
+    total = [
+        "total",
+        "orphaned" if orphaned else progress.state,
+        "",
+        duration(progress.duration_s(now)),
+        tokens(progress.usage),
+        dollars(cost),
+    ]
+    return STEP_TABLE.lines(rows, width, total=total)
+
+
+def panel_lines(progress: InstanceProgress, *, now: float, width: int, height: int) -> list[Text]:
+    """While the instance runs: the table, its last rows where not all fit, and the end of what a model writes."""
+    header, *rows = summary_table(progress, now=now, cost=None, width=width)
+    texts = (step.text.text for step in progress.steps.values() if step.state == "running")
+    words: list[str] = []
+    for line in sanitized(next(filter(None, texts), "")[-TAIL_CHARS:]).expandtabs(4).splitlines()[-LIVE_ROWS:]:
+        words += folded(line, max(8, width - 4))
+    below = [Text(f"  │ {line}", style="dim", no_wrap=True) for line in words[-LIVE_ROWS:]]
+    return [header, *rows[-max(1, height - 1 - len(below)) :], *below][:height]
+
+
+def _step_rows(progress: InstanceProgress, now: float) -> list[list[str]]:
+    steps = list(progress.steps.values())
+    if len(steps) <= MAX_ROWS:
+        return [_row(step.block_id, [step], now) for step in steps]
+    nodes: dict[str, list[StepProgress]] = {}
+    for step in steps:
+        nodes.setdefault(node_id(step.block_id), []).append(step)
+    return [_row(f"{name} ×{len(some)}" if len(some) > 1 else name, some, now) for name, some in nodes.items()]
+
+
+def _row(name: str, steps: Sequence[StepProgress], now: float) -> list[str]:
+    counts: dict[str, int] = {}
+    for step in steps:
+        counts[step.state] = counts.get(step.state, 0) + 1
+    state = steps[0].state if len(steps) == 1 else ", ".join(f"{number} {name}" for name, number in counts.items())
+    if len(steps) == 1 and not steps[0].tries and state == "finished":
+        state = "kept"  # from the instance that this one retries
+    times = [spent for step in steps if (spent := step.duration_s(now)) is not None]
+    costs = [step.cost_usd for step in steps if step.cost_usd is not None]
+    usage = sum((step.usage for step in steps), Usage())
+    tries = sum(step.tries for step in steps)
+    return [
+        sanitized_line(name),
+        state,
+        str(tries) if tries else "",
+        duration(sum(times)) if times else "",
+        tokens(usage),
+        dollars(sum(costs)) if costs else "",
+    ]
 
 
 class View(Protocol):
@@ -202,30 +290,18 @@ class Waits:
     def __init__(self, run: Run) -> None:
         self._id = public_id(run)
         self._signals = awaited_signals(parsed(run.new.input["definition"]))
-        self._told: dict[str, str] = {}  # the steps of the line before, as in `_open`
 
     def words(self, entry: Entry, progress: InstanceProgress) -> str:
-        """One line where the instance begins to wait here, and still does; empty for any other entry. Another process
-        that goes on with the same wait has no line of its own."""
-        if entry.event == StateChanged("paused"):
-            self._told = {}
+        """One line where the instance begins to wait here, and still does; empty for any other entry."""
         if entry.event != StateChanged("waiting") or progress.state != "waiting":
-            return ""
-        before, self._told = self._told, self._open(progress)
-        if self._told == before:
             return ""
         return f"… waiting for {told}" if (told := self.now(progress)) else ""  # a sleep has its own line
 
     def now(self, progress: InstanceProgress) -> str:
         """Empty where no step waits for a signal whose name is known."""
-        names = sorted(set(self._open(progress).values()))
-        return " or ".join(typed(f"flow signal {self._id} {quote(name)}") for name in names)
-
-    def _open(self, progress: InstanceProgress) -> dict[str, str]:
-        """The steps that wait, each with the name of its signal."""
         running = [step.block_id for step in progress.steps.values() if step.state == "running"]
-        signals = ((block_id, self._signals.get(block_id.rpartition(".")[2])) for block_id in running)
-        return {block_id: signal for block_id, signal in signals if signal is not None}
+        names = sorted({self._signals[name] for each in running if (name := each.rpartition(".")[2]) in self._signals})
+        return " or ".join(typed(f"flow signal {self._id} {quote(name)}") for name in names)
 
 
 class PlainLines:
@@ -234,12 +310,11 @@ class PlainLines:
     def __init__(self, run: Run) -> None:
         self._outputs = Outputs(run)
         self._waits = Waits(run)
-        self._steps = StepLines()
         self._note(f"{public_id(run)} {question_of(run)}")
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
         for entry in batch:
-            for line in filter(None, [self._steps.line(entry, progress), self._waits.words(entry, progress)]):
+            for line in filter(None, [step_line(entry, progress), self._waits.words(entry, progress)]):
                 self._note(line)
             if text := self._outputs.text(entry, coloured=sys.stdout.isatty()):
                 sys.stdout.write(text)
@@ -256,87 +331,59 @@ class PlainLines:
         sys.stderr.flush()
 
 
-class StepLines:
-    """A line for what happens to a step. A try that goes on in another process, because the one before has died, is the
-    same try: its beginning is told once, and its end says how often it was begun."""
+def step_line(entry: Entry, progress: InstanceProgress) -> str:
+    """What happens to a step, in one line; empty where the entry says nothing that people follow."""
+    return next(filter(None, (_change_line(change, progress) for change in RunView().apply(entry))), "")
 
-    def __init__(self) -> None:
-        self._begun: set[tuple[str, int]] = set()  # the tries whose beginning was told, by step and number
 
-    def line(self, entry: Entry, progress: InstanceProgress) -> str:
-        """Empty where the entry says nothing that people follow."""
-        return next(filter(None, (self._line(change, progress) for change in RunView().apply(entry))), "")
-
-    def _line(self, change: changes.Change, progress: InstanceProgress) -> str:
-        match change:
-            case changes.StepMoved():
-                return self._moved(change, progress)
-            case changes.TextWithdrawn(block_id=block_id, reason=reason) if block_id:
-                return f"↺ {block_id}: taken back ({sanitized_line(reason)})"
-            case changes.InstanceMoved(state="paused"):
-                self._begun.clear()  # the beginning after it says that the pause is over
-                return "… paused"
-            case _:
-                return ""
-
-    def _moved(self, change: changes.StepMoved, progress: InstanceProgress) -> str:
-        block_id, why = change.block_id, failure_words(change.error) if change.error is not None else ""
-        match change.state:
-            case "started":
-                return self._start(block_id, change.number)
-            case "retrying":  # the progress may be that try's already
-                return f"✗ {block_id} failed, trying again: {why}"
-            case "failed":
-                return f"✗ {block_id} failed{_begun(progress.steps[block_id])}: {why}"
-            case "finished":
-                step = progress.steps[block_id]
-                spent = step.duration_s(time.time())
-                took = f" {spent:.1f} s" if spent is not None else ""
-                return f"✓ {block_id}{took}{_begun(step)}"
-            case "cancelled":
-                return f"– {block_id} cancelled"
-
-    def _start(self, block_id: str, number: int) -> str:
-        if (block_id, number) in self._begun:
+def _change_line(change: changes.Change, progress: InstanceProgress) -> str:
+    match change:
+        case changes.StepMoved(block_id=block_id, state="started", number=number):
+            return f"· {block_id}" + (f" (try {number})" if number > 1 else "")
+        case changes.StepMoved(block_id=block_id, state="retrying", error=error):
+            return f"✗ {block_id} failed, trying again: {failure_words(error)}"
+        case changes.StepMoved(block_id=block_id, state="failed", error=error):
+            return f"✗ {block_id} failed: {failure_words(error)}"
+        case changes.StepMoved(block_id=block_id, state="finished"):
+            spent = progress.steps[block_id].duration_s(time.time())
+            return f"✓ {block_id}" + (f" {spent:.1f} s" if spent is not None else "")
+        case changes.StepMoved(block_id=block_id, state="cancelled"):
+            return f"– {block_id} cancelled"
+        case changes.TextWithdrawn(block_id=block_id, reason=reason) if block_id:
+            return f"↺ {block_id}: taken back ({sanitized_line(reason)})"
+        case changes.InstanceMoved(state="paused"):
+            return "… paused"
+        case _:
             return ""
-        self._begun.add((block_id, number))
-        return f"· {block_id}" + (f" (try {number})" if number > 1 else "")
-
-
-def _begun(step: StepProgress) -> str:
-    return f" (begun {step.begun} times)" if step.begun > 1 else ""
 
 
 class PanelView(PlainLines):
-    """The panel on stderr. Outputs stay above it, or go to stdout where that is not the same terminal."""
+    """The table of steps on stderr, redrawn in place. Outputs and failures stay above it; outputs go to stdout where
+    that is not the same terminal."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._name, self._id = question_of(run), public_id(run)
-        self._panel = LivePanel(sys.stderr)
-        self._drawn_at = 0.0
+        self._console = console_for(sys.stderr)
+        self._panel = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._panel.start()
 
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
-        above = "".join(self._outputs.text(entry, coloured=sys.stdout.isatty()) for entry in batch)
-        if above and not sys.stdout.isatty():
-            sys.stdout.write(above)
-            sys.stdout.flush()
-            above = ""
-        for waits in filter(None, [self._waits.words(entry, progress) for entry in batch]):
-            above += f"{sanitized_line(waits, 500)}\n"  # last: it is what the reader has to do
-        if above or time.monotonic() - self._drawn_at >= 1 / FRAMES_PER_S:
-            self._draw(progress, above)
+        for entry in batch:
+            if text := self._outputs.text(entry, coloured=sys.stdout.isatty()):
+                if sys.stdout.isatty():
+                    self._console.print(Text.from_ansi(text), soft_wrap=True)
+                else:
+                    sys.stdout.write(text)
+                    sys.stdout.flush()
+            failed = step_line(entry, progress)
+            for line in (failed if failed.startswith(("✗", "↺")) else "", self._waits.words(entry, progress)):
+                if line:
+                    self._console.print(sanitized_line(line, 500), soft_wrap=True)
 
     def tick(self, progress: InstanceProgress) -> None:
-        self._draw(progress)
-
-    def _draw(self, progress: InstanceProgress, above: str = "") -> None:
-        width, height = self._panel.size
-        lines = panel_lines(
-            progress, self._name, self._id, now=time.time(), width=width - 1, height=max(3, min(height - 3, MAX_ROWS))
-        )
-        self._panel.draw([Text(), *lines], above)
-        self._drawn_at = time.monotonic()
+        size = self._console.size
+        lines = panel_lines(progress, now=time.time(), width=size.width - 1, height=max(3, size.height - 3))
+        self._panel.update(Text("\n").join([Text(), *lines]), refresh=True)
 
     def close(self, _progress: InstanceProgress) -> None:
-        self._panel.close()
+        self._panel.stop()

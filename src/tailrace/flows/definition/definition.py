@@ -19,6 +19,7 @@ from tailrace.messages import JsonObject
 from tailrace.values.validation_words import validation_mistake
 
 _INVALID_VALUE = re.compile(r"Invalid value '(.*)' - at ", re.DOTALL)
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -168,6 +169,9 @@ MAX_BLOCKS: Final = 5000  # of a sequence with those that it names written out
 BLOCK_TYPES: Final = tuple(str(block.__struct_config__.tag) for block in get_args(Block))
 
 
+_KEYS: Final = frozenset(name for part in (*get_args(Block), Retry, Budget, Case) for name in part.__struct_fields__)
+
+
 class Definition(_Part):
     """`input_schema` is a JSON schema that every instance's input must satisfy."""
 
@@ -186,6 +190,8 @@ def parsed(value: Any) -> Definition:
         place, message = validation_mistake(exc, Definition)
         if place.endswith(".type") and (written := _INVALID_VALUE.match(str(exc))):
             message += did_you_mean(written[1], BLOCK_TYPES)[0]
+        elif (unknown := _UNKNOWN_FIELD.match(str(exc))) and (near := did_you_mean(unknown[1], _KEYS)[1]):
+            message += f"; did you mean {near}?"
         raise DefinitionError(f"${place}", message) from exc
     except RecursionError as exc:
         raise DefinitionError("$", "nested too deeply") from exc

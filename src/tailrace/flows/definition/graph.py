@@ -1,6 +1,6 @@
 """A sequence as a picture: every block as a node, the blocks that hold others with their lanes, and what follows what.
 
-Pure: values that the page and `drawing` draw. A node's id is the id that the log has for the block
+Pure: values that the page draws, and a tree for a terminal. A node's id is the id that the log has for the block
 without the numbers of iterations: `each[2].summarise` is drawn at `each.summarise`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -168,3 +168,49 @@ def _lane_titles(block: Block) -> tuple[str, ...]:
             return ("",)
         case _:
             assert_never(block)
+
+
+# ── a tree for a terminal ──────────────────────────────────────────────────────────────────────────────────
+
+MAX_LABEL: Final = 80  # characters
+MARKS: dict[StepState, str] = {"finished": "✓", "running": "●", "failed": "✗", "cancelled": "–"}
+
+
+def tree(graph: Graph, states: NodeStates | None = None) -> str:
+    """One line for each block, indented below the block that holds it. With `states`, each step has its mark."""
+    drawn = _Tree(graph, states)
+    return "\n".join([_brief(graph.name), *drawn.row(graph.top, "")]) + "\n"
+
+
+class _Tree:
+    def __init__(self, graph: Graph, states: NodeStates | None) -> None:
+        self._nodes = {node.id: node for node in graph.nodes}
+        self._states = states
+
+    def row(self, ids: tuple[str, ...], indent: str) -> Iterator[str]:
+        for number, node in enumerate(map(self._nodes.__getitem__, ids)):
+            last = number == len(ids) - 1
+            yield f"{indent}{'└─' if last else '├─'} {self._mark(node)}{node.name}  {_brief(node.title)}".rstrip()
+            below = indent + ("   " if last else "│  ")
+            lanes = [lane for lane in node.lanes if lane.nodes]
+            for at, lane in enumerate(lanes):
+                yield from self._lane(node, lane, at, below, last=at == len(lanes) - 1)
+
+    def _lane(self, node: Node, lane: Lane, number: int, indent: str, *, last: bool) -> Iterator[str]:
+        if len(node.lanes) == 1:
+            yield from self.row(lane.nodes, indent)
+            return
+        yield f"{indent}{'└─' if last else '├─'} [{_brief(lane.title or str(number + 1))}]"
+        yield from self.row(lane.nodes, indent + ("   " if last else "│  "))
+
+    def _mark(self, node: Node) -> str:
+        if self._states is None or node.lanes:
+            return ""
+        state = self._states.get(node.id)
+        return f"{MARKS[state] if state is not None else '○'} "
+
+
+def _brief(text: str) -> str:
+    """A definition's text on one line of a terminal, which reads no escape sequence in it."""
+    text = "".join(char for char in " ".join(text.split()) if char.isprintable())
+    return text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "…"

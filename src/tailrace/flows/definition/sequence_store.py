@@ -19,7 +19,6 @@ from tailrace.flows.definition.definition import (
     Definition,
     DefinitionError,
     SubSequence,
-    bodies_of,
     parsed,
     walk,
 )
@@ -102,48 +101,39 @@ class SequenceStore:
     async def written_out(self, definition: Definition) -> Definition:
         """The same with every sub-sequence that it names in its place: an instance depends on nothing but itself.
         Raises `DefinitionError`."""
-        counter = _BlockCounter()
-        counter.add(definition.blocks, "$.blocks")
-        blocks = await self._blocks(definition.blocks, "$.blocks", (), counter)
+        blocks = await self._written_out(definition.blocks, "$.blocks", (), _BlockCounter())
         return msgspec.structs.replace(definition, blocks=blocks)
 
-    async def _blocks(
+    async def _written_out(
         self, blocks: tuple[Block, ...], path: str, names: tuple[str, ...], counter: _BlockCounter
     ) -> tuple[Block, ...]:
-        if not any(map(_names_another, blocks)):
+        """`names` are those of the sequences that these blocks are in."""
+        counter.add(blocks, path)
+        named = [
+            (here, block) for here, block in walk(blocks, path) if isinstance(block, SubSequence) and not block.blocks
+        ]
+        if not named:
             return blocks
-        return tuple([await self._block(block, f"{path}[{n}]", names, counter) for n, block in enumerate(blocks)])
-
-    async def _block(self, block: Block, path: str, names: tuple[str, ...], counter: _BlockCounter) -> Block:
-        if isinstance(block, SubSequence) and not block.blocks:
+        value = msgspec.json.decode(msgspec.json.encode(blocks))  # lists, not tuples
+        for here, block in named:
             if len(names) >= MAX_NESTING:
-                raise DefinitionError(path, f"sub-sequences nested more than {MAX_NESTING} deep: {' → '.join(names)}")
-            try:
-                found = (
-                    await self.get(block.sequence_id)
-                    if block.sequence_id
-                    else await self.named(block.sequence_name, block.version)
-                )
-            except RunNotFound as exc:
-                raise DefinitionError(path, str(exc)) from exc
-            counter.add(found.definition.blocks, path)
-            inner = await self._blocks(
-                found.definition.blocks, f"{path}.blocks", (*names, found.definition.name), counter
-            )
-            return msgspec.structs.replace(
+                raise DefinitionError(here, f"sub-sequences nested more than {MAX_NESTING} deep: {' → '.join(names)}")
+            found = await self._named_by(block, here)
+            within = (*names, found.definition.name)
+            inner = await self._written_out(found.definition.blocks, f"{here}.blocks", within, counter)
+            written = msgspec.structs.replace(
                 block, blocks=inner, sequence_id=found.id, sequence_name="", version=found.version
             )
-        if not _names_another(block):
-            return block
-        return await self._inside(block, path, names, counter)
+            _put(value, here.removeprefix(path), msgspec.to_builtins(written))
+        return msgspec.convert(value, tuple[Block, ...])
 
-    async def _inside(self, block: Block, path: str, names: tuple[str, ...], counter: _BlockCounter) -> Block:
-        bodies = {place: await self._blocks(body, path + place, names, counter) for place, body in bodies_of(block)}
-        value = msgspec.to_builtins(block)
-        for place, body in bodies.items():
-            _put(value, place, msgspec.to_builtins(body))
-        changed: Block = msgspec.convert(value, type(block))
-        return changed
+    async def _named_by(self, block: SubSequence, path: str) -> SequenceVersion:
+        try:
+            if block.sequence_id:
+                return await self.get(block.sequence_id)
+            return await self.named(block.sequence_name, block.version)
+        except RunNotFound as exc:
+            raise DefinitionError(path, str(exc)) from exc
 
     def _read(self, run: Run) -> SequenceVersion:
         if (known := self._known.get(run.id)) is not None:
@@ -176,15 +166,9 @@ def _session(name: str) -> str:
     return f"sequence/{name}"
 
 
-def _names_another(block: Block) -> bool:
-    if isinstance(block, SubSequence) and not block.blocks:
-        return True
-    return any(_names_another(inner) for _, body in bodies_of(block) for inner in body)
-
-
 def _put(value: Any, place: str, body: Any) -> None:
-    """`place` is one of `bodies_of`: `.body`, `.branches[2]`, `.routes[0].blocks`."""
+    """`place` is one of `walk`: `[0]`, `[1].branches[2][0]`."""
     *way, last = place.replace("[", ".").replace("]", "").strip(".").split(".")
     for part in way:
         value = value[int(part)] if part.isdigit() else value[part]
-    value[int(last) if last.isdigit() else last] = body
+    value[int(last)] = body

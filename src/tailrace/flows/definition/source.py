@@ -14,8 +14,8 @@ import msgspec
 
 from tailrace.config.yaml import read_yaml
 from tailrace.errors import ConfigError
-from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
-from tailrace.flows.definition.structure import Structure
+from tailrace.flows.definition.definition import Definition, DefinitionError
+from tailrace.flows.definition.orch8 import read_definition
 from tailrace.system.child_process import ChildFailed, run_in_child
 
 MAX_BYTES: Final = 1_000_000  # of a definition that a client sends
@@ -41,24 +41,19 @@ class Source:
     def definition(self) -> Definition:
         """Raises `ConfigError` with the file, the line and the key of the mistake."""
         try:
-            return parsed(self.value)
+            return read_definition(self.value)
         except DefinitionError as exc:
             raise self.located(exc) from exc
 
     def mistakes(self, check: Callable[[Definition], Iterable[DefinitionError]]) -> list[ConfigError]:
-        """Every mistake, in the order of the text; `check` finds those in a definition that can be read. Of a text with
-        more than `MAX_MISTAKES` only so many."""
-        structure = Structure(self.value)
-        found = structure.mistakes[:MAX_MISTAKES]
-        if structure.repaired is not None:
-            found += islice(check(structure.repaired), MAX_MISTAKES)
-        if not found:
-            try:
-                parsed(self.value)
-            except DefinitionError as exc:
-                found = [exc]
+        """Every mistake that `check` finds, in the order of the text, at most `MAX_MISTAKES`; of a text that is no
+        definition the first."""
+        try:
+            found = list(islice(check(read_definition(self.value)), MAX_MISTAKES))
+        except DefinitionError as exc:
+            found = [exc]
         located = {(mistake.path, mistake.message): self.located(mistake) for mistake in found}
-        return sorted(located.values(), key=lambda mistake: mistake.line)[:MAX_MISTAKES]
+        return sorted(located.values(), key=lambda mistake: mistake.line)
 
     def located(self, error: DefinitionError) -> ConfigError:
         return ConfigError(error.message, file=self._file, line=self.line_of(error.path), key=_key(error.path))
@@ -87,35 +82,24 @@ async def parse_yaml(text: str) -> Definition:
     if len(text) <= INLINE_CHARS:
         return parse_source(text).definition()
     try:
-        told = msgspec.json.decode(await run_in_child(yaml_to_json, text.encode(), timeout_s=PARSE_S), type=_Told)
+        told = await run_in_child(yaml_to_json, text.encode(), timeout_s=PARSE_S)
     except ChildFailed as exc:
         raise ConfigError(f"the YAML cannot be parsed: {exc}; send it as JSON") from exc
-    if told.problem is not None:
-        raise ConfigError(told.problem.message, line=told.problem.line, key=told.problem.key)
-    return parsed(told.value)
-
-
-class _Problem(msgspec.Struct, frozen=True):
-    message: str
-    line: int
-    key: str
-
-
-class _Told(msgspec.Struct, frozen=True):
-    """What the child says. The value was tried as a definition there, where the lines are known."""
-
-    value: Any = None
-    problem: _Problem | None = None
+    value, problem = msgspec.json.decode(told, type=tuple[Any, tuple[str, int, str] | None])
+    if problem is not None:
+        message, line, key = problem
+        raise ConfigError(message, line=line, key=key)
+    return read_definition(value)
 
 
 def yaml_to_json(payload: bytes) -> bytes:
-    """The child's part: YAML in, a `_Told` out."""
+    """The child's part: YAML in; the value, and the mistake in it as a definition, where the lines are known."""
     try:
         value, lines = read_yaml(payload.decode(), "", fast=True)
         Source(value, lines, "").definition()
     except ConfigError as exc:
-        return msgspec.json.encode(_Told(problem=_Problem(exc.message, exc.line, exc.key)))
-    return msgspec.json.encode(_Told(value))
+        return msgspec.json.encode((None, (exc.message, exc.line, exc.key)))
+    return msgspec.json.encode((value, None))
 
 
 def _from_json(text: str, file: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from tailrace.flows.definition.definition import (
     MAX_BLOCKS,
@@ -28,8 +28,8 @@ from tailrace.flows.definition.definition import (
     seconds_of,
     walk,
 )
-from tailrace.flows.definition.spelling import no_such
-from tailrace.flows.definition.structure import UNKNOWN_HANDLER
+from tailrace.flows.definition.signals import WAIT_SIGNAL
+from tailrace.flows.definition.spelling import did_you_mean, no_such
 from tailrace.flows.language.expressions import Expression, ExpressionError, parse_condition, paths_in
 from tailrace.flows.language.templates import Misplaced, expressions_in
 from tailrace.flows.schema.schema import Schema, SchemaError
@@ -37,6 +37,10 @@ from tailrace.messages import JsonObject
 from tailrace.system.extras import install_command
 
 MAX_DEPTH: Final = 64
+MAX_BACKOFF_S: Final = 3600
+MAX_BARE_BACKOFF_S: Final = 600  # of a number without a unit: others mean milliseconds by 1000
+_NEAR_INPUT: Final = 0.75  # difflib's ratio: "topik" is near "topic"
+MAX_TIMEOUT_S: Final = 86_400  # of what does not wait for a person
 Mistakes: TypeAlias = Iterator[DefinitionError]
 
 
@@ -46,6 +50,9 @@ class ParamsCheck(Protocol):
     def mistakes(self, params: JsonObject) -> Iterable[tuple[str, str]]:
         """Each place within `params` and what is wrong there, as far as it can be told before templates are filled
         in."""
+
+    def unknown_models(self, params: JsonObject) -> Iterable[tuple[str, str]]:
+        """Each place within `params` that names a model which no provider has, and what is wrong there."""
 
 
 def check_definition(
@@ -63,7 +70,8 @@ def mistakes_in(
     if sum(1 for _ in islice(walk(definition.blocks), MAX_BLOCKS + 1)) > MAX_BLOCKS:
         yield DefinitionError("$.blocks", f"more than {MAX_BLOCKS} blocks")
         return
-    yield from _Check(handlers, frozenset(env_allow)).sequence(definition.blocks, "$.blocks", depth=0)
+    check = _Check(handlers, frozenset(env_allow), definition.input_schema or {})
+    yield from check.sequence(definition.blocks, "$.blocks", depth=0)
     priced = definition.budget is not None and definition.budget.max_cost_usd is not None
     if priced and importlib.util.find_spec("genai_prices") is None:
         yield DefinitionError("$.budget.max_cost_usd", f"prices need an extra: {install_command('prices')}")
@@ -74,9 +82,21 @@ def mistakes_in(
             yield DefinitionError("$.input_schema", str(exc))
 
 
+def unknown_models(definition: Definition, handlers: Mapping[str, ParamsCheck]) -> Mistakes:
+    """Models that no provider of this process has. No mistake of the definition: a process that is configured otherwise
+    may run it."""
+    for path, block in walk(definition.blocks):
+        if isinstance(block, Step) and (handler := handlers.get(block.handler)) is not None:
+            for where, problem in handler.unknown_models(block.params):
+                yield DefinitionError(f"{path}.params{where}", f"step {block.id}: {problem}")
+
+
 class _Check:
-    def __init__(self, handlers: Mapping[str, ParamsCheck], env_allow: frozenset[str]) -> None:
+    def __init__(
+        self, handlers: Mapping[str, ParamsCheck], env_allow: frozenset[str], input_schema: Mapping[str, Any]
+    ) -> None:
         self._handlers = handlers
+        self._input_schema = input_schema
         self._env_allow = env_allow
         self._count = 0
 
@@ -129,18 +149,23 @@ class _Check:
 
     def _step(self, step: Step, here: str, ids: frozenset[str], names: frozenset[str]) -> Mistakes:
         handler = self._handlers.get(step.handler)
-        if handler is None and step.handler != UNKNOWN_HANDLER:
+        if handler is None:
             yield DefinitionError(f"{here}.handler", no_such("handler", step.handler, self._handlers))
         for name, value in step.params.items():
             yield from self._templates(value, f"{here}.params.{name}", ids, names | {"env"})
         if handler is not None:
             for place, problem in handler.mistakes(step.params):
                 yield DefinitionError(f"{here}.params{place}", problem)
+        if step.timeout_secs is not None and step.timeout_secs > MAX_TIMEOUT_S and step.handler != WAIT_SIGNAL:
+            yield DefinitionError(f"{here}.timeout_secs", f"{step.timeout_secs:g} seconds is more than a day")
         if step.retry is not None:
             if isinstance(step.retry.retry_if, str):
                 yield from self._condition(
                     step.retry.retry_if, f"{here}.retry.retry_if", ids, names | {"error", "attempt"}
                 )
+            for name in ("initial_backoff", "max_backoff"):
+                if problem := _backoff_problem(getattr(step.retry, name)):
+                    yield DefinitionError(f"{here}.retry.{name}", problem)
             if seconds_of(step.retry.initial_backoff) > seconds_of(step.retry.max_backoff):
                 yield DefinitionError(f"{here}.retry.initial_backoff", "is longer than max_backoff")
 
@@ -157,7 +182,9 @@ class _Check:
             if depth > MAX_DEPTH:
                 yield DefinitionError(here, f"nested more than {MAX_DEPTH} deep")
                 return
+            outer, self._input_schema = self._input_schema, {}  # it has an input of its own
             yield from self.sequence(block.blocks, f"{here}.blocks", depth=depth)
+            self._input_schema = outer
 
     def _collection(self, value: object, here: str, ids: frozenset[str], names: frozenset[str]) -> Mistakes:
         if isinstance(value, str):
@@ -190,9 +217,29 @@ class _Check:
                     yield DefinitionError(here, no_such("block", str(rest[0]) if rest else "", ids))
                 elif len(rest) < 2 or rest[1] != "output":
                     yield DefinitionError(here, f"a step has an output: steps.{rest[0]}.output")
+            elif root == "input" and rest and (problem := self._misspelt_input(str(rest[0]))):
+                yield DefinitionError(here, problem)
             elif root == "env" and (not rest or str(rest[0]) not in self._env_allow):
                 name = str(rest[0]) if rest else ""
                 yield DefinitionError(here, f"{name} is not listed in flows.env_allow")
+
+    def _misspelt_input(self, name: str) -> str:
+        """What an input may be called that the schema does not name: anything, unless it forbids others or has a name
+        that is near."""
+        known = self._input_schema.get("properties")
+        if not isinstance(known, dict) or name in known:
+            return ""
+        is_closed = self._input_schema.get("additionalProperties") is False
+        is_misspelt = did_you_mean(name, known, near=_NEAR_INPUT)[1] is not None
+        return no_such("input", name, known) if is_closed or is_misspelt else ""
+
+
+def _backoff_problem(written: float | str) -> str:
+    if isinstance(written, str):
+        return f"{written} is more than an hour" if seconds_of(written) > MAX_BACKOFF_S else ""
+    if written <= MAX_BARE_BACKOFF_S:
+        return ""
+    return f"{written:g} is a number of seconds here, {written / 60:.0f} minutes; with a unit: {written:g}ms"
 
 
 def own_blocks(blocks: tuple[Block, ...], path: str) -> list[tuple[str, Block]]:

@@ -25,6 +25,7 @@ _StepFact: TypeAlias = (
 _Undecisive: TypeAlias = (
     events.RunStarted
     | events.RunForked
+    | events.SubRunStarted
     | events.StepCancelled
     | events.AnswerKept
     | events.LlmDelta
@@ -32,6 +33,7 @@ _Undecisive: TypeAlias = (
     | events.StreamEvent
     | events.HistoryFact
     | events.ApprovalFact
+    | events.SteerFact
     | events.Delivered
     | events.Snapshot
 )

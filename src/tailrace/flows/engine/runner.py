@@ -19,11 +19,10 @@ import msgspec
 
 from tailrace import events
 from tailrace.errors import JournalError
-from tailrace.flows.definition.definition import Budget, Step
+from tailrace.flows.definition.definition import Budget, Retry, Step, seconds_of
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
-from tailrace.flows.engine.retry import retry_delay_s
-from tailrace.flows.language.expressions import ExpressionError
+from tailrace.flows.language.expressions import ExpressionError, Scope, evaluate, is_true, parse_condition
 from tailrace.flows.language.scope import WithNames, check_inputs
 from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError, as_step_error
 from tailrace.flows.steps.step_stream import Audience, StepStream
@@ -43,6 +42,34 @@ LISTEN_AFTER_S = 0.25
 _RNG = random.Random()  # noqa: S311 - spreads retries, guards nothing
 INTERRUPTED = "it was interrupted before it finished; it may or may not have taken effect, so it was not run again"
 
+SPREAD = 0.2  # a delay is shortened by up to this share, so that a thousand instances do not come back as one
+
+
+def retry_delay_s(retry: Retry | None, error: StepError, number: int, scope: Scope, rng: random.Random) -> float | None:
+    """Seconds until the next try after this one, the `number`th, has failed; None where there is none."""
+    if retry is None or number >= retry.max_attempts or not _wanted(retry, error, number, scope):
+        return None
+    limit_s = seconds_of(retry.max_backoff)
+    delay_s = min(seconds_of(retry.initial_backoff) * retry.backoff_multiplier ** min(number - 1, 1000), limit_s)
+    delay_s *= 1.0 - SPREAD * rng.random()
+    if error.retry_after_s is not None:
+        delay_s = max(delay_s, min(error.retry_after_s, limit_s))
+    return delay_s
+
+
+def _wanted(retry: Retry, error: StepError, number: int, scope: Scope) -> bool:
+    match retry.retry_if:
+        case None:
+            return error.kind == "retryable"
+        case str(condition):
+            names = {
+                "error": {"kind": error.kind, "code": error.code, "message": str(error)},
+                "attempt": number,
+            }
+            return is_true(evaluate(parse_condition(condition), WithNames(scope, names), strict=False))
+        case kinds:
+            return error.kind in kinds or error.code in kinds
+
 
 class Surroundings(msgspec.Struct, frozen=True):
     """What the instances of a process have in common, and what is one instance's own."""
@@ -52,6 +79,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]  # what `env` may show
     budget: Budget | None = None
     dry_run: bool = False
+    requester: str = ""
+    is_admin: bool = False
     clock: Callable[[], float] = time.time
 
 
@@ -232,6 +261,8 @@ class InstanceRunner:
             budget=self._with.budget,
             spent=dict(self.plan.usage_by_model),
             dialects=dict(self.plan.dialects),
+            requester=self._with.requester,
+            is_admin=self._with.is_admin,
             is_wanted=is_wanted,
             commit=self._record.commit,
         )

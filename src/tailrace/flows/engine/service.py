@@ -21,9 +21,8 @@ from tailrace.events import AnyEvent, InstanceState, RunFailure, RunFinished, Sn
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of, node_states
 from tailrace.flows.definition.public_ids import DEFINITION_KIND, public_form, public_id, run_id_of
-from tailrace.flows.definition.readiness import unready_places
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
-from tailrace.flows.definition.validate import check_definition, mistakes_in
+from tailrace.flows.definition.validate import check_definition, mistakes_in, unknown_models
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
 from tailrace.flows.engine.instance_state import instance_state
 from tailrace.flows.engine.plan import CANCEL, RESUME, Plan, facts_to_keep
@@ -52,6 +51,7 @@ class InstanceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     dry_run: bool = False
     retry_of: str = ""
     requester: str = ""  # the name of the key that started it
+    is_admin: bool = False  # its steps may write to the conversations of platforms
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class FlowService(RunHost[InstanceRunner]):
         """`environment` is what `{{env.X}}` may show: the variables of `flows.env_allow`, None where one is not set,
         and no others."""
         super().__init__(journal, SEQUENCE, owner=owner, log=log, lease_s=lease_s, clock=clock)
-        self._handlers = handlers
+        self.handlers = self._handlers = handlers
         self._directory = directory
         self._environment = dict(environment or {})
         self._durability: Durability = durability
@@ -114,9 +114,9 @@ class FlowService(RunHost[InstanceRunner]):
         """Every mistake that `check` would raise, one after the other."""
         return mistakes_in(definition, self._handlers, env_allow=self._environment)
 
-    def unready_places(self, definition: Definition) -> Iterator[DefinitionError]:
+    def unknown_models(self, definition: Definition) -> Iterator[DefinitionError]:
         """What `check` lets pass, and a run in this process would fail by."""
-        return unready_places(definition, self._handlers)
+        return unknown_models(definition, self._handlers)
 
     async def create_sequence(self, definition: Definition) -> SequenceVersion:
         """Raises `DefinitionError`."""
@@ -133,6 +133,7 @@ class FlowService(RunHost[InstanceRunner]):
         dry_run: bool = False,
         idempotency_key: str = "",
         requester: str = "",
+        is_admin: bool = False,
     ) -> Run:
         """An instance that has begun; it goes on whether or not anything watches it. With a known idempotency key, the
         instance that has it. Raises `DefinitionError`."""
@@ -142,7 +143,9 @@ class FlowService(RunHost[InstanceRunner]):
             await asyncio.to_thread(self.check, definition)
         given = given or {}
         await _check_input(definition, given)
-        spec = InstanceSpec(definition, given, version.id, version.version, dry_run, requester=requester)
+        spec = InstanceSpec(
+            definition, given, version.id, version.version, dry_run, requester=requester, is_admin=is_admin
+        )
         return await self._create(spec, idempotency_key)
 
     async def _create(self, spec: InstanceSpec, idempotency_key: str, facts: Sequence[AnyEvent] = ()) -> Run:
@@ -205,7 +208,7 @@ class FlowService(RunHost[InstanceRunner]):
         """Newest first."""
         return await self._journal.runs(kind=SEQUENCE, limit=limit, before=_run_id(before))
 
-    async def retry(self, instance_id: str, *, requester: str = "") -> Run:
+    async def retry(self, instance_id: str, *, requester: str = "", is_admin: bool = False) -> Run:
         """A new instance that goes on from the step at which this one failed: what has finished is not run again.
         Asked twice, it is the same one. Raises `DefinitionError` for one that has not failed."""
         run = await self.get(instance_id)
@@ -213,7 +216,7 @@ class FlowService(RunHost[InstanceRunner]):
             raise DefinitionError("$", f"instance {public_id(run)} has not failed: it is {run.state}")
         spec = _spec_of(run)
         facts = facts_to_keep(spec.definition, spec.input, await self._journal.facts(run.id))
-        again = msgspec.structs.replace(spec, retry_of=public_id(run), requester=requester)
+        again = msgspec.structs.replace(spec, retry_of=public_id(run), requester=requester, is_admin=is_admin)
         return await self._create(again, f"retry/{run.id}", facts)
 
     async def signal(self, instance_id: str, name: str, payload: JsonObject | None = None, *, by: str = "") -> None:
@@ -278,6 +281,8 @@ class FlowService(RunHost[InstanceRunner]):
             environment={name: value for name, value in self._environment.items() if value is not None},
             budget=spec.definition.budget,
             dry_run=spec.dry_run,
+            requester=spec.requester,
+            is_admin=spec.is_admin,
             clock=self._clock,
         )
         return InstanceRunner(

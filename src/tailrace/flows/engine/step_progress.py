@@ -1,6 +1,7 @@
 """How far each step of an instance has come: state, tries, time, tokens, cost, words. A fold of its log with times.
 
-Pure. A step's time is the time in which it was executed: a pause, a crash and the wait before another try do not count.
+Pure. A step's time is the time in which it was executed: a pause and the wait before another try do not count, nor what
+a process did of it before it died.
 """
 
 from __future__ import annotations
@@ -59,10 +60,6 @@ class StepProgress:
     def _said(self, name: str, otherwise: Any) -> Any:
         return self.output.get(name, otherwise) if isinstance(self.output, dict) else otherwise
 
-    @property
-    def is_executed(self) -> bool:
-        return self._since is not None
-
     def start(self, number: int, at: float | None) -> None:
         number = max(number, 1)
         self.begun = self.begun + 1 if number == self.tries else 1
@@ -88,32 +85,21 @@ class InstanceProgress:
         self.created_at = 0.0
         self.finished: RunFinished | None = None
         self._view = RunView()
-        self._last_at: float | None = None
 
     def duration_s(self, now: float) -> float:
         ended = self.finished.at if self.finished is not None and self.finished.at else now
         return max(0.0, ended - self.created_at)
 
     def replay(self, entries: Iterable[Entry], times: Times) -> None:
-        """Entries may be left out, as the pieces of answers are; their times count as signs of life."""
-        place, last_seq = 0, 0
+        """Entries may be left out, as the pieces of answers are."""
         for at, stretch in timed_stretches(entries, times):
-            while place < len(times) and times[place][0] < stretch[0].seq:
-                if times[place][0] > last_seq:
-                    self._last_at = times[place][1]
-                place += 1
             for entry in stretch:
                 self.apply(entry, at)
-            last_seq = stretch[-1].seq
 
     def apply(self, entry: Entry, at: float | None) -> None:
         """`at` is when the entry was committed, where that is known."""
-        made = self._view.apply(entry)
-        takes_over = any(map(self._takes_over, made))
-        for change in made:
+        for change in self._view.apply(entry):
             self._fold(change, at)
-        if at is not None and not takes_over:
-            self._last_at = at
 
     def _fold(self, change: changes.Change, at: float | None) -> None:
         match change:
@@ -143,28 +129,16 @@ class InstanceProgress:
             case _:
                 pass
 
-    def _takes_over(self, change: changes.Change) -> bool:
-        """Whether a process that takes over from a dead one made this change: it begins the running steps again and
-        withdraws their texts. They were executed until the entry before."""
-        match change:
-            case changes.StepMoved(block_id=block_id, state="started"):
-                return block_id in self.steps and self.steps[block_id].is_executed
-            case changes.TextWithdrawn(reason=reason):
-                return reason == "interrupted"
-            case _:
-                return False
-
     def abandon(self, times: Times) -> None:
         """Its process has died: no step is executed since the last entry, which may be one that `replay` was not given,
         such as a piece of an answer."""
-        self._interrupt(times[-1][1] if times else self._last_at)
+        self._interrupt(times[-1][1] if times else None)
 
     def _step(self, block_id: str) -> StepProgress:
         return self.steps.setdefault(block_id, StepProgress(block_id))
 
     def _move(self, step: StepProgress, change: changes.StepMoved, at: float | None) -> None:
         if change.state == "started":
-            step.stop(self._last_at)  # where it had begun before, its process died after that
             step.start(change.number, change.at or at)
             return
         step.stop(at)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import ge, gt, le, lt
 from typing import Any, Literal, Protocol, TypeAlias, assert_never
 
 import msgspec
@@ -137,9 +138,7 @@ def _follow(parts: Sequence[str | int], scope: Scope) -> Any:
 def _compare(operator: str, left: Any, right: Any) -> bool:
     """Numbers with numbers and texts with texts; what cannot be compared is not less, not more and not in."""
     if operator == "in":
-        if isinstance(right, str):
-            return isinstance(left, str) and left in right
-        if isinstance(right, Mapping):
+        if isinstance(right, str | Mapping):
             return isinstance(left, str) and left in right
         return isinstance(right, list | tuple) and any(equal_values(left, item) for item in right)
     if operator in ("==", "!="):
@@ -149,12 +148,7 @@ def _compare(operator: str, left: Any, right: Any) -> bool:
     return bool(_ORDER[operator](left, right))
 
 
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
+_ORDER: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 def _comparable(left: object, right: object) -> bool:
@@ -199,15 +193,7 @@ _TOKEN = re.compile(
 )
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _SPELLINGS = {"&&": "and", "||": "or", "!": "not"}
-_COMPARISONS: dict[str, Operator] = {
-    "==": "==",
-    "!=": "!=",
-    "<": "<",
-    "<=": "<=",
-    ">": ">",
-    ">=": ">=",
-    "in": "in",
-}
+_COMPARISONS: tuple[Operator, ...] = ("==", "!=", "<", "<=", ">", ">=", "in")
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -298,9 +284,8 @@ class _Parser:
 
     def _compare(self) -> Expression:
         left = self._default()
-        if (word := self._take(*_COMPARISONS)) is not None:
-            return Binary(_COMPARISONS[word], left, self._default())
-        return left
+        taken = next((operator for operator in _COMPARISONS if self._take(operator)), None)
+        return left if taken is None else Binary(taken, left, self._default())
 
     def _default(self) -> Expression:
         left = self._operand()

@@ -16,6 +16,7 @@ from tailrace.flows.schema.schema import Schema, item_schema, type_name, types_o
 
 _SPACE: Final = " \t\n\r"
 _TEXT: Final = re.compile(r'[^"\\]+')
+_OPEN_ESCAPE: Final = re.compile(r"(?<!\\)((?:\\\\)*)(?:\\u[dD][89abAB]..)?(?:\\(?:u[0-9a-fA-F]{0,3})?)?$")
 _SCALAR: Final = re.compile(r"[-+.\w]+")  # a number, true, false or null
 _FIRST: Final = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 MAX_DEPTH: Final = 200
@@ -59,6 +60,7 @@ class PartialAnswer:
         self._parts: tuple[Mapping[str, Any], ...] = ()  # what must hold for the value that is being read
         self._chars = 0
         self._work = 0  # that the schema has caused so far
+        self._value: Any = None  # once it is whole
         self.problem = ""
 
     def feed(self, piece: str) -> str:
@@ -79,6 +81,17 @@ class PartialAnswer:
     def text(self) -> str:
         """All that has come."""
         return "".join(self._text)
+
+    @property
+    def value_so_far(self) -> Any:
+        """The value as far as it has come: a text may be half; a number or a word is left out until it is whole."""
+        found: list[Any] = [self._half_text()] if self._kind == "string" else []
+        for top in reversed(self._stack):
+            if isinstance(top.value, dict):
+                found = [{**top.value, **dict.fromkeys([top.key][: len(found)], *found)}]
+            else:
+                found = [[*top.value, *found]]
+        return found[0] if found else self._value
 
     def close(self) -> tuple[Any, list[str]]:
         """The whole answer's value and everything that is wrong with it."""
@@ -175,6 +188,12 @@ class PartialAnswer:
         self._finish(self._decoded(), self._parts)
         return at  # what ended it is read next
 
+    def _half_text(self) -> str:
+        """Of the token, without an escape at its end that is not complete."""
+        written = "".join(self._token)
+        whole = _OPEN_ESCAPE.sub(r"\1", written)
+        return str(DECODER.decode(whole + '"'))
+
     def _decoded(self, end: str = "") -> Any:
         written = "".join(self._token) + end
         try:
@@ -251,7 +270,7 @@ class PartialAnswer:
                 place = self._place(inside=True)
                 raise _Invalid(f"{place}{problem[1:]}" if problem.startswith("/:") else place.rstrip("/") + problem)
         if not self._stack:
-            self._ended = True
+            self._ended, self._value = True, value
             return
         top = self._stack[-1]
         top.size += size

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -23,7 +24,6 @@ from tailrace.errors import (
 from tailrace.events import SignalReceived
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.definition.spelling import did_you_mean
-from tailrace.flows.definition.structure import fields_of
 from tailrace.flows.language.expressions import Scope
 from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
@@ -35,6 +35,12 @@ P = TypeVar("P", bound="Params")
 
 class Params(msgspec.Struct, forbid_unknown_fields=True):
     """Base of a handler's parameters, templates filled in."""
+
+
+@cache
+def fields_of(kind: type[Params]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """By name. Cached: to evaluate type hints takes longer than to check a whole definition."""
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
 class StepError(TailraceError):
@@ -93,6 +99,8 @@ class StepContext(msgspec.Struct, frozen=True):
     budget: Budget | None = None
     spent: Mapping[tuple[str, str], Usage] = {}  # by the instance before this try, by provider and model
     dialects: Mapping[str, Dialect] = {}  # of the providers in `spent`: how they count cached tokens
+    requester: str = ""  # the owner of the instance, whom its calls are charged to
+    is_admin: bool = False  # that owner may write to the conversations of platforms
     is_wanted: Callable[[], bool] = lambda: True  # the step's result, by this process or one that goes on with it
     commit: Callable[[], Awaitable[None]] = no_commit  # returns when all that `log` was given is durable
 
@@ -157,34 +165,6 @@ class Handler(ABC, Generic[P]):
         """Each place that names a model of a provider that is not there, and why, as far as it can be told before
         templates are filled in."""
         return iter(())
-
-
-class AnyParams(Params):
-    """For a handler that takes its parameters as they are."""
-
-    given: JsonObject = {}
-
-
-class FunctionHandler(Handler[AnyParams]):
-    """A handler from a function of the parameters: for code that brings its own steps."""
-
-    Params = AnyParams
-
-    def __init__(self, function: Callable[[JsonObject], Awaitable[Any]], *, repeatable: bool = True) -> None:
-        self._function = function
-        self._repeatable = repeatable
-
-    def repeatable(self, _params: AnyParams) -> bool:
-        return self._repeatable
-
-    def convert(self, params: JsonObject) -> AnyParams:
-        return AnyParams(params)
-
-    def mistakes(self, _params: JsonObject) -> Iterator[tuple[str, str]]:
-        return iter(())
-
-    async def run(self, params: AnyParams, _step: StepContext) -> Any:
-        return await self._function(params.given)
 
 
 Handlers = Mapping[str, Handler[Any]]

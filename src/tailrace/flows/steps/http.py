@@ -56,38 +56,46 @@ class HttpStep(Handler[HttpParams]):
         yield from super().mistakes(params)
 
     async def run(self, params: HttpParams, step: StepContext) -> Any:
-        import aiohttp
-
-        headers = {"user-agent": f"tailrace/{__version__}", **params.headers}
-        if params.method not in ("GET", "HEAD", "OPTIONS") and "idempotency-key" not in map(str.lower, headers):
-            headers["idempotency-key"] = f"{step.key}/{step.number}"
-        data = params.body.encode() if params.body is not None else None
-        if params.json is not None:
-            data = msgspec.json.encode(params.json)
-            headers.setdefault("content-type", "application/json")
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
-        try:
-            async with (
-                aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), timeout=timeout, trust_env=False) as session,
-                session.request(
-                    params.method,
-                    params.url,
-                    params={name: _query(value) for name, value in params.query.items()},
-                    headers=headers,
-                    data=data,
-                    allow_redirects=False,
-                ) as response,
-            ):
-                body = await _body(response)
-        except aiohttp.InvalidURL as exc:
-            raise StepError(f"{params.url!r} is no address", code="params") from exc
-        except (aiohttp.ClientError, OSError) as exc:
-            message = f"{params.method} {params.url}: {str(exc) or type(exc).__name__}"
-            raise StepError(message, kind="retryable", code="connection") from exc
-        return _output(params, response, body)
+        return await send_request(params, f"{step.key}/{step.number}")
 
     async def dry_run(self, _params: HttpParams, _step: StepContext) -> Any:
         return {"status": 200, "headers": {}, "body": "", "json": None, "dry_run": True}
+
+
+async def send_request(params: HttpParams, key: str, connector: aiohttp.BaseConnector | None = None) -> JsonObject:
+    """The answer. `key` makes a repeated request the same one; `connector` decides what may be reached. Raises
+    `StepError`."""
+    import aiohttp
+
+    headers = {"user-agent": f"tailrace/{__version__}", **params.headers}
+    if params.method not in ("GET", "HEAD", "OPTIONS") and "idempotency-key" not in map(str.lower, headers):
+        headers["idempotency-key"] = key
+    data = params.body.encode() if params.body is not None else None
+    if params.json is not None:
+        data = msgspec.json.encode(params.json)
+        headers.setdefault("content-type", "application/json")
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(
+                cookie_jar=aiohttp.DummyCookieJar(), timeout=timeout, trust_env=False, connector=connector
+            ) as session,
+            session.request(
+                params.method,
+                params.url,
+                params={name: _query(value) for name, value in params.query.items()},
+                headers=headers,
+                data=data,
+                allow_redirects=False,
+            ) as response,
+        ):
+            body = await _body(response)
+    except aiohttp.InvalidURL as exc:
+        raise StepError(f"{params.url!r} is no address", code="params") from exc
+    except (aiohttp.ClientError, OSError) as exc:
+        message = f"{params.method} {params.url}: {str(exc) or type(exc).__name__}"
+        raise StepError(message, kind="retryable", code="connection") from exc
+    return _output(params, response, body)
 
 
 def host_problem(url: str) -> str:

@@ -12,13 +12,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tailrace.errors import ConfigError, Permanent, ProviderError
-from tailrace.flows.definition.structure import fields_of
+from tailrace.errors import ConfigError, ProviderError
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
 from tailrace.flows.schema.whole_value import NotChecked, answer_in, load_schema
-from tailrace.flows.steps.base import Handler, StepContext, StepError
+from tailrace.flows.steps.base import Handler, StepContext, StepError, fields_of
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.steps.step_stream import StepStream, text_of
@@ -37,7 +36,7 @@ from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import ForwardingListener, Verdict
 from tailrace.providers.prices import cost_usd, load_prices
-from tailrace.values.error_texts import says
+from tailrace.providers.schema_words import in_words, refuses_schema
 
 DRY = "(dry run)"  # stands for the answer, so that later steps have a text
 
@@ -250,9 +249,9 @@ class _CheckedCall:
             return self._reject(listener)
         except ProviderError as exc:
             self._note(exc.tried)
-            if self._schema is None or request.response_schema is None or not _says_no_schema(exc):
+            if not refuses_schema(exc, request):
                 raise
-            return await self._ask(_in_words(request, self._schema), repairs)
+            return await self._ask(in_words(request), repairs)
         self._note(result.tried)
         self._routes = sorted(self._routes, key=lambda route: route.provider.name != result.provider)
         listener.complete(result)
@@ -329,18 +328,6 @@ async def _schema_of(params: LlmParams) -> Schema | None:
         return await load_schema(params.response_schema) if params.response_schema is not None else None
     except SchemaError as exc:
         raise StepError(f"response_schema: {exc}", code="params") from exc
-
-
-def _says_no_schema(error: ProviderError) -> bool:
-    return isinstance(error, Permanent) and error.status in (400, 404, 422) and says("no_schema", str(error))
-
-
-def _in_words(request: ModelRequest, schema: Schema) -> ModelRequest:
-    """The same for a provider that knows no structured output: the schema as an instruction."""
-    asked = msgspec.json.encode(schema.source).decode()
-    words = f"Answer with JSON alone, without words around it, that satisfies this JSON schema: {asked}"
-    system = f"{request.system}\n\n{words}" if request.system else words
-    return msgspec.structs.replace(request, system=system, response_schema=None)
 
 
 def _repairing(request: ModelRequest, rejected: _InvalidAnswer) -> ModelRequest:

@@ -41,13 +41,13 @@ class MessageParam(Params):
 class LlmParams(Params, kw_only=True):
     messages: list[MessageParam] = msgspec.field(default_factory=list)
     prompt: str = ""  # a single message of the user's, after the others
-    system: str = ""
-    provider: str = ""
-    model: str = ""
-    base_url: str = ""
-    api_key_env: str = ""
-    dialect: Dialect | None = None
-    providers: list[ProviderParam] = msgspec.field(default_factory=list)
+    system: str = ""  # the system prompt
+    provider: str = ""  # one of the config, or a preset; empty: the configured one
+    model: str = ""  # empty: the configured one
+    base_url: str = ""  # of an endpoint that the config does not have
+    api_key_env: str = ""  # the variable that has its key, listed in flows.env_allow
+    dialect: Dialect | None = None  # that it speaks
+    providers: list[ProviderParam] = msgspec.field(default_factory=list)  # in order, in place of provider and model
     tools: list[JsonObject] = msgspec.field(default_factory=list)
     tool_choice: str | JsonObject | None = None
     parallel_tool_calls: bool | None = None
@@ -60,9 +60,9 @@ class LlmParams(Params, kw_only=True):
     extra: JsonObject = msgspec.field(default_factory=dict)
     images: list[ImageParam] = msgspec.field(default_factory=list)
     max_image_bytes: Annotated[int, Meta(ge=1)] = MAX_IMAGE_BYTES
-    response_schema: JsonObject | None = None
-    max_repair_attempts: Annotated[int, Meta(ge=0, le=5)] = 2
-    stream: bool = False
+    response_schema: JsonObject | None = None  # a JSON schema that the answer must satisfy
+    max_repair_attempts: Annotated[int, Meta(ge=0, le=5)] = 2  # of an answer that does not
+    stream: bool = False  # viewers see the answer while it grows
     # None: 30 for the idle time-out of a step, the config's for the others.
     stream_idle_timeout_secs: Seconds | None = None  # from the moment the stream is open
     first_token_timeout_secs: Seconds | None = None

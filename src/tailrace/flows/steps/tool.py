@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from tailrace.errors import ConfigError
+from tailrace.events import RunFailure
 from tailrace.flows.definition.spelling import no_such
 from tailrace.flows.language.expressions import ExpressionError, Scope
 from tailrace.flows.language.templates import has_template
@@ -16,6 +17,8 @@ from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
 from tailrace.flows.steps.shell_template import ALONE, fill_command, invalid_template
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, Tool
+from tailrace.runs.charged_to import platform_of
+from tailrace.runs.failures import is_out_of_quota
 
 SHELL_TOOL = "terminal"  # its argument `command` is a shell line
 Gate = Callable[[str, Effect], Awaitable[str]]
@@ -33,6 +36,10 @@ class _Context:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.roots: tuple[Path, ...] = ()
+
+    async def ask(self, _question: str) -> bool:
+        """A step has no user to ask (J108)."""
+        return False
 
     def progress(self, text: str) -> None:
         """No-op: the progress of a step's tool has no viewers."""
@@ -126,14 +133,14 @@ class AgentOutcome(msgspec.Struct, frozen=True):
     status: str
     text: str
     usage: Usage
-    error: str = ""
+    error: RunFailure | None = None
 
 
 class AgentRuns(Protocol):
     """Turns of the agent, each a durable run of its own."""
 
-    async def turn(self, params: AgentParams, key: str, directory: Path, is_wanted: Callable[[], bool]) -> AgentOutcome:
-        """One turn, to its end. With a key that is known, the turn that has it: begun before a crash, it goes on.
+    async def turn(self, params: AgentParams, step: StepContext) -> AgentOutcome:
+        """One turn of the step's owner, to its end. The turn of the same try that was begun before a crash goes on.
         Cancelling it stops the turn, unless its result `is_wanted` by another process, which goes on with the step."""
 
 
@@ -170,10 +177,18 @@ class AgentStep(Handler[AgentParams]):
         return False
 
     async def run(self, params: AgentParams, step: StepContext) -> Any:
-        outcome = await self._runs.turn(params, f"{step.key}/{step.number}", step.directory, step.is_wanted)
+        if platform_of(params.session) and not step.is_admin:
+            message = (
+                "session: this is the name of a platform's chat; start the instance with a key of the scope 'admin'"
+            )
+            raise StepError(message, code="session_of_a_chat")
+        outcome = await self._runs.turn(params, step)
         step.log.record_usage(outcome.usage, "", params.model)
         if outcome.status == "failed":
-            raise StepError(outcome.error or "the turn failed", kind="retryable", code="agent_failed")
+            if outcome.error is not None and is_out_of_quota(outcome.error):
+                raise StepError(outcome.error.message, code="insufficient_quota")
+            message = outcome.error.message if outcome.error is not None else "the turn failed"
+            raise StepError(message, kind="retryable", code="agent_failed")
         return {
             "run_id": outcome.run_id,
             "status": outcome.status,

@@ -1,20 +1,16 @@
-"""The live panel and the table of steps: what they show, that they fit, and that they leave nothing behind."""
+"""The table of steps, live and at the end: what it shows, and that it fits."""
 
 from __future__ import annotations
 
-import io
 import re
 
-import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
-from tailrace.cli.flow.panel import LivePanel, panel_lines
-from tailrace.cli.flow.rows import MAX_ROWS, summary_table
+from tailrace.cli.flow.watch import MAX_ROWS, panel_lines, summary_table
 from tailrace.cli.words import output_text
 from tailrace.events import (
     AnyEvent,
@@ -31,7 +27,6 @@ from tailrace.events import (
 from tailrace.flows.engine.step_progress import InstanceProgress
 from tailrace.messages import Usage
 
-ID = "ins_" + "0" * 24
 ANSWER = {"message": {"content": "Hello"}, "usage": {"input_tokens": 5, "output_tokens": 2}, "cost_usd": 0.5}
 
 
@@ -57,47 +52,16 @@ def plain(lines: list[Text]) -> list[str]:
     return [line.plain for line in lines]
 
 
-def panel(progress: InstanceProgress, width: int = 78, height: int = 20, now: float = 106.0) -> list[str]:
-    return plain(panel_lines(progress, "postcards", ID, now=now, width=width, height=height))
-
-
-def test_each_step_has_a_row_with_its_mark_time_tokens_and_last_words() -> None:
-    assert panel(several()) == [
-        f"postcards  {ID}" + " " * 14 + "  running · 6.0s · 1 done",
-        "✓ outline          4.0s      5/2",
-        "⠋ each[0].card     2.0s       ~8  The wheel turns, and the water goes",
-        "↻ each[1].card     0.0s           try 2 in 2.0s: cut off",
-    ]
-
-
-def test_while_it_is_paused_nothing_turns() -> None:
-    progress = progress_of(StepStarted("a", 1, 102), StateChanged("paused"))
-    assert panel(progress)[1:] == panel(progress, now=500.3)[1:] == ["‖ a        2.0s"]
-    assert "paused · 6.0s" in panel(progress)[0]
-
-
-def test_where_one_step_runs_alone_its_words_stand_below() -> None:
+def test_what_a_model_writes_stands_below_the_table() -> None:
     progress = progress_of(StepStarted("a", 1, 104), LlmDelta("a", "one\n" * 9 + "The end of it is near, it seems."))
-    assert panel(progress, width=30)[1:] == [
-        "⠋ a        2.0s      ~17",
+    assert plain(panel_lines(progress, now=106.0, width=30, height=20)) == [
+        "step   state    tries  time",
+        "a      running      1  2.0s",
+        "total  running         6.0s",
         *["  │ one"] * 4,
         "  │ The end of it is near, it",
         "  │ seems.",
     ]
-
-
-def test_many_rows_are_folded_to_what_fits_and_what_runs_stays() -> None:
-    names = [f"each[{n}].card" for n in range(100)]
-    events: list[AnyEvent] = [StepStarted(name, 1, 104) for name in names]
-    events += [StepFinished(name, ANSWER) for name in names[:90]]
-    events += [StepFailed(names[95], RunFailure("permanent", "no key"))]
-    lines = panel(progress_of(*events), height=14)
-    assert len(lines) == 14
-    assert lines[1] == "… 88 more: 88 finished"
-    assert [line.split()[1] for line in lines[2:]] == names[88:]
-    assert "no key" in lines[9]
-    few = panel(progress_of(*events), height=6)
-    assert (len(few), few[1]) == (6, "… 96 more: 90 finished, 5 running, 1 failed")
 
 
 @given(
@@ -110,34 +74,12 @@ def test_no_panel_is_larger_than_the_terminal(width: int, height: int, names: li
     events: list[AnyEvent] = []
     for name in names:
         events += [StepStarted(name, 1, 104), LlmDelta(name, words)]
-    lines = panel_lines(progress_of(*events), words or "x", ID, now=106, width=width, height=height)
+    lines = panel_lines(progress_of(*events), now=106, width=width, height=height)
     assert 1 <= len(lines) <= height
     for line in lines:
         assert cell_len(line.plain) <= width
         assert "\x1b" not in line.plain
         assert "\n" not in line.plain
-
-
-def test_a_panel_is_redrawn_in_place_and_what_stands_above_it_stays() -> None:
-    screen = pyte.Screen(60, 12)
-    stream = pyte.Stream(screen)
-    file = io.StringIO()
-    drawn = LivePanel(file, Console(file=file, force_terminal=True, width=60, height=12, highlight=False))
-
-    def shown() -> list[str]:
-        stream.feed(file.getvalue().replace("\n", "\r\n"))
-        file.seek(0)
-        file.truncate()
-        return [line.rstrip() for line in screen.display if line.strip()]
-
-    stream.feed("$ tailrace flow run x\r\n")
-    drawn.draw([Text("head"), Text("⠋ a"), Text("⠋ b")])
-    assert shown()[1:] == ["head", "⠋ a", "⠋ b"]
-    drawn.draw([Text("head"), Text("⠙ b")], above="the answer of a\n")
-    assert shown()[1:] == ["the answer of a", "head", "⠙ b"]
-    drawn.close()
-    assert shown() == ["$ tailrace flow run x", "the answer of a"]
-    assert not screen.cursor.hidden
 
 
 def test_the_table_has_a_line_for_each_step_and_one_for_all() -> None:
