@@ -17,6 +17,7 @@ from tailrace.config.load import Config, load
 from tailrace.messages import Dialect, JsonObject
 from tailrace.ports import Tool, ToolContext, ToolOutcome
 from tailrace.server.app import serving
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 from tailrace.tools.typed import Arguments, TypedTool
@@ -46,8 +47,16 @@ WATER_LEVEL = WaterLevel()
 class DialectServer:
     """The server, the provider behind it, and clients of every kind."""
 
-    def __init__(self, url: str, app: App, provider: FaultyProvider, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        url: str,
+        app: App,
+        provider: FaultyProvider,
+        session: aiohttp.ClientSession,
+        pipeline: RequestPipeline,
+    ) -> None:
         self.url = url
+        self.pipeline = pipeline
         self.app = app
         self.provider = provider
         self.session = session
@@ -122,4 +131,4 @@ async def dialect_server(
             serving(app, port=0, timing=timing) as served,
             aiohttp.ClientSession() as session,
         ):
-            yield DialectServer(served.url, app, upstream, session)
+            yield DialectServer(served.url, app, upstream, session, served.pipeline)

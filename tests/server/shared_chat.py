@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from server.http_server import RunningServer
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.events.speakers import SpokenBy
 from tailrace.messages import user
 

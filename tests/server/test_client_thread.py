@@ -8,8 +8,8 @@ from typing import Unpack
 import pytest
 
 from agent.test_service import opened
-from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
+from tailrace.agent.turn_spec import ClientTurn, TurnSpec
 from tailrace.events import MessageRecorded, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import JsonObject, Message, assistant, user

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -106,3 +108,24 @@ async def test_L148_new_objects_do_not_pile_up_behind_the_old_ones_that_are_free
 
 def test_memory_is_known() -> None:
     assert memory_bytes() > 1 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limits are those of glibc")
+def test_O178_freed_texts_go_back_to_the_system() -> None:
+    """In a process of its own: the limits hold for all of it."""
+    program = """
+import sys
+from tailrace.server.garbage_collection import memory_bytes, return_freed_memory
+assert return_freed_memory() or sys.exit(0)
+big = b"x" * 30_000_000
+del big  # glibc keeps texts of this size in its heap from now on
+before = memory_bytes()
+texts, kept = [], []
+for _ in range(100):
+    texts.append(b'x' * (1_000_000 + len(texts)))
+    kept.append(b'x' * (2000 + len(texts)))
+del texts
+print(memory_bytes() - before)
+"""
+    grown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
+    assert int(grown or 0) < 20_000_000

@@ -28,6 +28,7 @@ from tailrace.server.metrics.registry import Metrics
 from tailrace.server.routes import (
     about,
     approvals,
+    conversations,
     health,
     openapi,
     page,
@@ -36,11 +37,13 @@ from tailrace.server.routes import (
     sessions,
     usage,
 )
+from tailrace.server.routes.streams import durable_stream
 from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed
+from tailrace.server.v1.responses import compact_route
 from tailrace.server.v1.responses import routes as responses
 
 log = logging.getLogger("tailrace.server")
-BODIES_AT_ONCE = 4  # of the largest size
+BODIES_AT_ONCE = 2  # of the largest size; what they are decoded to takes as much again
 RouteModule: TypeAlias = Callable[[RequestPipeline], Sequence[Route]]
 MODULES: tuple[RouteModule, ...] = (
     health.routes,
@@ -48,9 +51,12 @@ MODULES: tuple[RouteModule, ...] = (
     models.routes,
     chat_completions.routes,
     responses.routes,
+    compact_route.routes,
+    conversations.routes,
     anthropic_messages.routes,
     relayed.routes,
     runs.routes,
+    durable_stream.routes,
     sessions.routes,
     approvals.routes,
     usage.routes,
@@ -95,7 +101,7 @@ def build(
     for instance: their access is `open`, because the signature authenticates them. `workers` processes share the memory
     for request bodies: each has its part, and room for one body of the largest size. Raises `ConfigError`."""
     settings = app.config.server
-    authoriser = Authoriser.of(app.config)
+    authoriser = Authoriser.of(app.config, app.stored_keys)
     max_body_bytes = int(settings.max_body_mb * 1_000_000)
     pipeline = RequestPipeline(
         app,

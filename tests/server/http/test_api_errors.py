@@ -14,6 +14,7 @@ from tailrace.errors import ConfigError, JournalError, Rejected, RunSealed, Stre
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_frame, error_object
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
+from tailrace.wire.dialects import ANTHROPIC
 
 DIALECTS = ("/v1/chat/broken", "/v1/messages/broken", "/runs-broken")
 
@@ -135,7 +136,7 @@ def test_retry_after_is_passed_on_in_whole_seconds() -> None:
 
 def test_H94_the_error_event_of_each_dialect() -> None:
     error = ApiError(504, "silent", code="timeout")
-    assert error_frame(error, "openai").startswith(b'data: {"error":')
-    assert error_frame(error, "anthropic").startswith(b'event: error\ndata: {"type":"error"')
-    assert error_frame(error, "plain", "req_1").startswith(b'event: error\ndata: {"error":{"kind":"timeout"')
-    assert error_object(error, "anthropic")["error"]["type"] == "timeout_error"
+    assert error_frame(error, "/v1/chat/completions").startswith(b'data: {"error":')
+    assert error_frame(error, "/v1/messages").startswith(b'event: error\ndata: {"type":"error"')
+    assert error_frame(error, "/runs", "req_1").startswith(b'event: error\ndata: {"error":{"kind":"timeout"')
+    assert error_object(error, ANTHROPIC)["error"]["type"] == "timeout_error"

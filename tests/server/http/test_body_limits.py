@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.http_server import running_server
+from server.http_server import raw, running_server
 from tailrace.server.http.body_budget import FREE_BYTES, BodyBudget
 from tailrace.server.http.json_shape import (
     MAX_DEPTH,
@@ -23,7 +25,7 @@ from tailrace.server.http.json_shape import (
     small_shape,
 )
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.request_body import read_body
+from tailrace.server.http.request_body import ARRIVED_BYTES, read_body
 from tailrace.server.http.route import Route
 from tailrace.testing.clock import driven
 
@@ -106,6 +108,21 @@ async def test_L143_bodies_are_bounded_together_and_given_back() -> None:
     assert budget.left == 1000
 
 
+@driven
+async def test_L143_of_bodies_that_wait_for_each_other_one_is_refused_at_once() -> None:
+    budget = BodyBudget(1000)
+    first, second = budget.claim(), budget.claim()
+    await first.grow(FREE_BYTES + 600)
+    await second.grow(FREE_BYTES + 300)
+    waiting = asyncio.ensure_future(first.grow(300))
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        await second.grow(300)
+    second.release()
+    await waiting
+    assert budget.left == 100
+
+
 async def test_L143_what_does_not_fit_is_told_to_come_back(tmp_path: Path) -> None:
     held, go_on = asyncio.Event(), asyncio.Event()
 
@@ -123,8 +140,8 @@ async def test_L143_what_does_not_fit_is_told_to_come_back(tmp_path: Path) -> No
         whole = budget.left
         budget.wait_s = 0.05
         large = b"x" * 200_000
-        holders = [asyncio.ensure_future(server.client.post(server.url + "/v1/hold", data=large)) for _ in range(5)]
-        while budget.left > whole - 5 * (200_000 - FREE_BYTES):
+        holders = [asyncio.ensure_future(server.client.post(server.url + "/v1/hold", data=large)) for _ in range(2)]
+        while budget.left > whole - 2 * (200_000 - FREE_BYTES):
             held.clear()
             await held.wait()
         status, told = await server.json("POST", "/v1/hold", "x" * 199_000)
@@ -133,3 +150,79 @@ async def test_L143_what_does_not_fit_is_told_to_come_back(tmp_path: Path) -> No
         for holder in holders:
             (await holder).close()
     assert budget.left == whole
+
+
+# ── compressed bodies ────────────────────────────────────────────────────────────────────────────────────────
+
+HEAD = "POST /runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Encoding: {}\r\nContent-Length: {}\r\n{}\r\n"
+LIMIT = "server: {max_body_mb: 1}\n"
+
+
+def echoing(_: RequestPipeline) -> Sequence[Route]:
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(body=await read_body(request, as_json=False))
+
+    return [Route("POST", "/v1/echo", echo, "any", "Sends its body back.")]
+
+
+@pytest.mark.parametrize("expect", ["", "Expect: 100-continue\r\n"])
+async def test_O176_without_a_key_no_byte_of_a_body_is_asked_for_or_unpacked(tmp_path: Path, expect: str) -> None:
+    body = b"" if expect else b"these bytes are no gzip"
+    async with running_server(tmp_path, config=LIMIT, env={"TAILRACE_API_KEY": "k"}) as server:
+        told = await raw(server.port(), HEAD.format("gzip", 1_000_000, expect).encode() + body)
+    assert told.startswith(b"HTTP/1.1 401 "), told
+    assert b"Connection: close\r\n" in told
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
+async def test_a_compressed_body_is_what_it_was_before(tmp_path: Path, encoding: str) -> None:
+    body = b"".join(b"%d " % number for number in range(100_000))
+    packed = {"gzip": gzip.compress(body), "deflate": zlib.compress(body), "identity": body}[encoding]
+    async with running_server(tmp_path, extra=(echoing,)) as server:
+        asked = server.client.post(
+            server.url + "/v1/echo", data=packed, headers={"Content-Encoding": encoding}, expect100=True
+        )
+        async with asked as response:
+            assert await response.read() == body
+
+
+@pytest.mark.parametrize(
+    ("packed", "encoding", "status"),
+    [
+        (gzip.compress(bytes(1_000_001)), "gzip", 413),
+        (gzip.compress(b"{}")[:-9], "gzip", 400),
+        (gzip.compress(b"{}") * 2, "gzip", 400),
+        (b"these bytes are no gzip", "gzip", 400),
+        (b"{}", "br", 415),
+    ],
+    ids=["too large", "cut off", "two bodies", "not packed", "another encoding"],
+)
+async def test_O176_what_cannot_be_unpacked_within_the_limits_is_refused(
+    tmp_path: Path, packed: bytes, encoding: str, status: int
+) -> None:
+    headers = {"Content-Encoding": encoding}
+    async with (
+        running_server(tmp_path, extra=(echoing,), config=LIMIT) as server,
+        server.client.post(server.url + "/v1/echo", data=packed, headers=headers) as response,
+    ):
+        assert response.status == status, await response.text()
+
+
+async def test_O176_a_body_is_unpacked_in_steps_between_which_the_loop_goes_on(tmp_path: Path) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with running_server(tmp_path, extra=(echoing,)) as server:
+        packed = gzip.compress(bytes(20_000_000))
+        headers = {"Content-Encoding": "gzip"}
+        counting = asyncio.ensure_future(count_turns())
+        async with server.client.post(server.url + "/v1/echo", data=packed, headers=headers) as response:
+            before = turns
+            assert response.status == 200
+        counting.cancel()
+    assert before > 20_000_000 // ARRIVED_BYTES

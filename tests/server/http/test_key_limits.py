@@ -167,7 +167,8 @@ async def test_every_route_that_asks_a_model_is_counted(tmp_path: Path) -> None:
     async with server_of(tmp_path) as server:
         counted = {route.path for route in server.pipeline.routes if is_counted(route)}
     assert counted == {
-        *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages", "/v1/responses"),
+        *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages"),
+        *("/v1/responses", "/v1/responses/compact"),
         *("/runs", "/runs/{id}/fork", "/runs/{id}/retry", "/instances", "/instances/{id}/retry", "/ui/chat", "/ag-ui"),
     }
 

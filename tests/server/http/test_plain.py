@@ -20,8 +20,13 @@ from hypothesis import strategies as st
 from server.http_server import RunningServer, raw, running_server
 from tailrace.server.http.listener import ConnectionLimits
 from tailrace.server.http.pipeline import RequestPipeline, stopping
-from tailrace.server.http.plain.connection import MAX_WAITING_BYTES, REST_S, PlainConnection
-from tailrace.server.http.plain.head import MAX_BODY_BYTES, parse_plain_head
+from tailrace.server.http.plain.connection import (
+    MAX_BODY_BYTES,
+    MAX_WAITING_BYTES,
+    REST_S,
+    PlainConnection,
+    parse_plain_head,
+)
 from tailrace.server.http.request_body import read_body
 from tailrace.server.http.route import Route
 

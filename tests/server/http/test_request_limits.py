@@ -83,7 +83,10 @@ async def test_a_body_that_is_not_what_was_expected_gets_400(tmp_path: Path, dat
         (b'{"model": "tailrace"}', "messages: is missing"),
         (
             b'{"model": "zzz", "messages": [{"role": "user", "content": "Hi"}]}',
-            "model: expected tailrace, <provider>/<model> or one of server.aliases, found 'zzz'",
+            (
+                "model: expected tailrace, <provider>/<model> or one of server.aliases, found 'zzz'; where a client "
+                "cuts names at the slash, set server.aliases: {'zzz': '<provider>/zzz'}"
+            ),
         ),
     ],
 )
@@ -107,7 +110,7 @@ async def test_a_mistake_names_the_field(tmp_path: Path) -> None:
         _, day = await server.json("GET", "/usage?since=yesterday")
     assert body["error"]["param"] == "durability"
     assert body["error"]["message"] == "durability: must be one of committed, fsync, memory, not 'eternal'"
-    fields = "durability, idempotency_key, input, model, session"
+    fields = "busy, durability, idempotency_key, input, model, session"
     assert unknown["error"]["message"].endswith(f"there is no field 'modell'; there are {fields}")
     assert status["error"]["message"].startswith("status: must be one of completed, failed, ")
     assert day["error"]["message"] == "since: must be a day as 2026-11-30"

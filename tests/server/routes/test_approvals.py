@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from aiohttp import StreamReader
 
 from server.http_server import RunningServer, running_server
 from server.web.opened_page import Launch
-from tailrace.app.approvals import WaitingApprovals
+from tailrace.app.approvals import WaitingApproval, WaitingApprovals
 from tailrace.events import ApprovalAnswered, RunFinished
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import Reply, call, reply
 
+STREAMS = 20
 STORE = "sqlite:///shared.db"
 KEYS = "server: {drain_s: 20, keys: [{name: ann, key_env: ANN}, {name: bob, key_env: BOB}]}\n"
 ENV = {"ANN": "the-key-of-ann", "BOB": "the-key-of-bob"}
@@ -144,3 +146,35 @@ async def test_a_stream_of_what_waits_does_not_hold_up_the_end_of_the_server(tmp
         server.pipeline.begin_drain()
         assert "stopping" in str(await inbox.until(-1))
         assert await server.pipeline.drain(10)
+
+
+async def test_O181_a_change_is_listed_once_for_all_streams(tmp_path: Path) -> None:
+    listings = 0
+    async with running_server(tmp_path, launch(), tools=(Launch(),)) as server, AsyncExitStack() as streams:
+        listed = server.app.waiting.listed
+
+        async def counted() -> list[WaitingApproval]:
+            nonlocal listings
+            listings += 1
+            return await listed()
+
+        server.app.waiting.listed = counted  # type: ignore[method-assign]  # counts, and lists as before
+        address = f"{server.url}/approvals/stream"
+        inboxes = [
+            Inbox((await streams.enter_async_context(server.client.get(address))).content) for _ in range(STREAMS)
+        ]
+        for inbox in inboxes:
+            assert await inbox.until(0) == []
+        await ask(server, {})
+        questions = [(await inbox.until(1))[0]["approval_id"] for inbox in inboxes]
+    assert len(set(questions)) == 1
+    assert listings < STREAMS // 2
+
+
+async def test_a_stream_that_begins_after_all_others_have_left_is_told_what_waits_now(tmp_path: Path) -> None:
+    async with running_server(tmp_path, launch(), tools=(Launch(),)) as server:
+        async with server.client.get(f"{server.url}/approvals/stream") as first:
+            assert await Inbox(first.content).until(0) == []
+        await ask(server, {})
+        async with server.client.get(f"{server.url}/approvals/stream") as second:
+            assert len(await Inbox(second.content).until(1)) == 1

@@ -13,7 +13,7 @@ from server.http_server import RunningServer, running_server, sse
 from server.routes.forked_runs import QUESTION, Look, asked, ended, fork
 from server.routes.test_runs import ANN, BOB, KEY_ENV, KEYS, STALLED, Launch, LaunchArgs, text_of
 from tailrace.agent.fork import ForkRequest, forked_log, inherited
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.messages import user
 from tailrace.ports import NewRun, ToolContext, ToolOutcome
 from tailrace.testing.provider import call, reply

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from proof.strict_provider import StrictProvider
 
 from server.dialect_api import DIALECTS, DialectServer, dialect_server
 from server.http_server import running_server
 from server.routes.forked_runs import QUESTION, Look, ended, fork
 from tailrace.messages import Dialect
 from tailrace.ports import NewRun
-from tailrace.testing.provider import FaultyProvider, Strict, call, reply, think
+from tailrace.testing.provider import call, reply, think
 
 # ── another model ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -43,7 +44,7 @@ async def test_every_event_of_a_turn_is_forked_to_every_dialect_and_nothing_is_r
 ) -> None:
     """The providers are as strict as the vendors: loose calls and results, and reasoning that another provider has
     sealed, are refused."""
-    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict())
+    provider = StrictProvider(turns={"agentic": TURN})
     sections = {"model": {"provider": f"up-{source}", "name": "agentic"}}
     async with dialect_server(tmp_path, provider=provider, tools=[Look()], sections=sections) as server:
         _, created = await server.post("/runs", {"input": "What is there?"})

@@ -33,7 +33,8 @@ async def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: 
         router = {
             (route.method.lower(), re.sub(r":[^}]+", "", route.resource.canonical))
             for route in server.pipeline.router.routes()
-            if route.resource is not None and route.method != "HEAD"  # answered as GET is
+            if route.resource is not None
+            if route.method != "HEAD" or ("head", route.resource.canonical) in table  # the others are answered as GET
         }
     described = {(method, path) for path, operations in document["paths"].items() for method in operations}
     assert described == table == router
@@ -152,7 +153,7 @@ async def ask(
             answer = await response.read()
             assert str(response.status) in {*operation["responses"], "404"}, (method, url, query, body, answer)
             assert response.status != 500
-            if response.status >= 400:
+            if response.status >= 400 and method != "head":
                 is_json = response.content_type == "application/json"
                 error = await response.json() if is_json else answer.decode()
                 assert any(Draft202012Validator(shape).is_valid(error) for shape in ERROR_SCHEMAS.values())

@@ -455,3 +455,14 @@ async def test_a_stream_that_fails_inside_an_event_is_cut_and_not_garbled(tmp_pa
 async def read_on(response: aiohttp.ClientResponse, seen: bytearray) -> None:
     while piece := await response.content.readany():
         seen += piece
+
+
+async def test_idempotency_keys_of_two_keys_never_meet(tmp_path: Path) -> None:
+    keys = "server: {drain_s: 0.05, keys: [{name: a, key_env: ANN}, {name: 'a:b', key_env: BOB}]}\n"
+    async with running_server(tmp_path, reply("Once."), reply("Twice."), config=keys, env=KEY_ENV) as server:
+        answers = [
+            await server.json("POST", "/runs", {"input": "Go.", "idempotency_key": key}, headers=headers)
+            for headers, key in ((ANN, "b:c"), (BOB, "c"))
+        ]
+    assert [status for status, _ in answers] == [201, 201], answers
+    assert answers[0][1]["id"] != answers[1][1]["id"]

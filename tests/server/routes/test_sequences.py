@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from flows.stages import FAST_RETRY, ask, step
 from server.http_server import RunningServer, running_server, sse
+from tailrace.flows.engine.instance_state import instance_states
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import REPLIES
 
@@ -95,7 +98,7 @@ async def _next(events: AsyncIterator[dict[str, Any]], kind: str) -> dict[str, A
     raise AssertionError(f"no {kind}")
 
 
-async def test_a_late_viewer_gets_what_was_said_and_a_cut_one_resumes(tmp_path: Path) -> None:
+async def test_N166_a_late_viewer_gets_what_was_said_and_a_cut_one_resumes(tmp_path: Path) -> None:
     async with running_server(tmp_path, PACED) as server:
         instance_id = await start(server, await create(server, model(stream=True)))
         path = f"/instances/{instance_id}/stream"
@@ -267,6 +270,18 @@ async def test_yaml_is_taken_by_its_content_type(tmp_path: Path) -> None:
                 assert "param" not in (await response.json())["error"]
 
 
+async def test_J116_a_tool_of_orch8s_may_be_at_a_private_host_that_the_config_names(tmp_path: Path) -> None:
+    calling = step("a", {"url": "{{context.data.at}}", "tool_name": "look"}, "tool_call")
+    async with running_server(tmp_path, config="flows: {allow_hosts: [127.0.0.1]}\n") as server:
+        _, made = await server.json("POST", "/sequences", {"tenant_id": "t", "name": "x", "blocks": [calling]})
+        address = f"{server.url}/v1/messages/count_tokens"  # of this machine; it answers 400
+        instance_id = await start(server, made["id"], context={"data": {"at": address}})
+        await server.events(f"/instances/{instance_id}/stream")
+        _, instance = await server.json("GET", f"/instances/{instance_id}")
+    assert "is not on the public Internet" not in instance["error"]["message"]
+    assert "400" in instance["error"]["message"]
+
+
 async def test_what_is_not_there_is_404_and_without_the_key_nothing_is(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         for method, path in (
@@ -284,3 +299,38 @@ async def test_what_is_not_there_is_404_and_without_the_key_nothing_is(tmp_path:
     async with running_server(tmp_path / "locked", env={"TAILRACE_API_KEY": "secret-key"}) as server:
         for method, path in (("POST", "/sequences"), ("POST", "/instances"), ("GET", "/instances/x/stream")):
             assert (await server.json(method, path))[0] == 401, path
+
+
+async def test_an_instance_is_listed_as_failed_only_together_with_its_error(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        failing = ask("say", provider="faulty", model="status-400")
+        instance_id = await start(server, await create(server, failing))
+        await server.events(f"/instances/{instance_id}/stream")
+        ended = await server.app.flows.get(instance_id)
+        _, listed = await server.json("GET", "/instances?failed=true")
+        # read right before its end was recorded, and its log right after
+        read_before = msgspec.structs.replace(ended, state="running", finished=None)
+        states = await instance_states(server.app.journal, [read_before])
+    assert [(each["state"], each["error"] is not None) for each in listed["data"]] == [("failed", True)]
+    assert states == {ended.id: "running"}
+
+
+@pytest.mark.parametrize("as_yaml", [False, True])
+async def test_orch8s_documents_and_instance_bodies_are_taken_as_they_are(tmp_path: Path, as_yaml: bool) -> None:
+    messages = [{"role": "user", "content": "For {{context.data.whom}}"}]
+    asking = step("a", {"provider": "faulty", "model": "ok", "messages": messages, "stream": True}, "llm_call")
+    shown = step("b", {"said": "{{outputs.a.message.content}}"}, "noop", timeout=5000)
+    written = {"id": "1", "tenant_id": "t", "namespace": "n", "name": "x", "version": 1, "blocks": [asking, shown]}
+    async with running_server(tmp_path, "ok") as server:
+        kind = {"content-type": "application/yaml" if as_yaml else "application/json"}
+        async with server.client.post(f"{server.url}/sequences", data=json.dumps(written), headers=kind) as response:
+            sequence_id = (await response.json())["id"]
+        instance_id = await start(
+            server, sequence_id, tenant_id="t", namespace="n", context={"data": {"whom": "the miller"}}
+        )
+        events = await server.events(f"/instances/{instance_id}/stream?poll_ms=100")
+        _, instance = await server.json("GET", f"/instances/{instance_id}")
+    assert instance["outputs"]["b"] == {"said": REPLIES["ok"].reply.text}
+    assert "prompt_tokens" in instance["outputs"]["a"]["usage"]
+    assert text_of(events, "a") == REPLIES["ok"].reply.text
+    assert b"For the miller" in server.provider.requests[0].body

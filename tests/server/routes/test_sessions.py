@@ -19,7 +19,7 @@ from tailrace.delivery.port import Place
 from tailrace.events import Entry, MessageChunk, RunFailure, RunFinished, UsageRecorded
 from tailrace.messages import Usage
 from tailrace.ports import NewRun
-from tailrace.server.routes.session_stream import NOW
+from tailrace.server.routes.streams.session_stream import NOW
 from tailrace.testing.provider import call, reply, think
 
 KEYS = """
@@ -120,7 +120,7 @@ async def test_what_a_run_cost_is_counted_for_each_model_that_was_asked(tmp_path
     assert costs == {"known": {3.05}, "unknown": {None}}  # $0.25 + $1, and $0.30 + $1.50
 
 
-async def test_a_second_tab_follows_what_the_first_asks(tmp_path: Path) -> None:
+async def test_N166_a_second_tab_follows_what_the_first_asks(tmp_path: Path) -> None:
     answers = [reply(think("Hm."), "One."), reply("Two."), reply("Three.")]
     async with running_server(tmp_path, *answers) as server:
         async with following(server, "/sessions/s/stream") as events:  # before there is one

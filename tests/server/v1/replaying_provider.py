@@ -14,10 +14,10 @@ from aiohttp import web
 from server.dialect_api import CALL, DIALECTS
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
+from tailrace.config.quirks import NONE
 from tailrace.messages import Dialect, JsonObject, ToolCallDelta
 from tailrace.server.app import serving
 from tailrace.wire.dialects import DIALECTS as WIRES
-from tailrace.wire.quirks import NONE
 
 PATHS: dict[Dialect, str] = {
     "chat": "/v1/chat/completions",

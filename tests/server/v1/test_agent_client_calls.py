@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.strict_provider import StrictProvider
 
 from server.dialect_api import DIALECTS, WATER_LEVEL, DialectServer, dialect_server
 from tailrace.messages import Dialect, JsonObject
-from tailrace.testing.provider import FaultyProvider, Reply, Strict, call, reply, think
+from tailrace.testing.provider import Reply, call, reply, think
 
 FORM: JsonObject = {"type": "object", "properties": {"city": {"type": "string"}}}
 OWN, CLIENT = call("water_level", {"river": "Aare"}), call("weather", {"city": "Bern"})
@@ -63,8 +64,8 @@ async def messages(server: DialectServer) -> str:
     return str(last["content"][-1]["text"])
 
 
-def provider_of(turn: list[Reply]) -> FaultyProvider:
-    return FaultyProvider(turns={"agentic": turn}, strict=Strict(returns_reasoning=True))
+def provider_of(turn: list[Reply]) -> StrictProvider:
+    return StrictProvider(turns={"agentic": turn}, returns_reasoning=True)
 
 
 @pytest.mark.parametrize("turn", [IN_TURN, AT_ONCE, TWO_AT_ONCE], ids=["in turn", "at once", "two of the client's"])

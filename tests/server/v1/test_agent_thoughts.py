@@ -32,23 +32,16 @@ BLOCKS = pytest.mark.parametrize(
 
 
 async def answers(home: Path, dialect: Dialect, up: Dialect, turn: tuple[Reply, ...], **more: Any) -> list[Any]:
-    """What the agent says streamed, streamed with its text at the end, and whole."""
+    """What the agent says streamed, and whole."""
     asked = {"model": "tailrace", **ASKED[dialect], **more}
-    found: list[Any] = []
-    for name, api_server in (("live", True), ("at-once", False)):
-        sections = {
-            "model": {"provider": f"up-{up}", "name": "ok"},
-            "agent": {"show_reasoning": dialect == "chat"},
-            "streaming": {"api_server": api_server},
-        }
-        async with dialect_server(home / name, [*turn, *turn], sections=sections, tools=[WATER_LEVEL]) as server:
-            async with server.session.post(server.url + PATHS[dialect], json={**asked, "stream": True}) as response:
-                streamed = rebuilt(dialect, await response.read())
-            assert streamed is not None
-            status, whole = await server.post(PATHS[dialect], asked)
-            assert status == 200, whole
-        found.append(said_in(streamed, dialect))
-    return [*found, said_in(whole, dialect)]
+    sections = {"model": {"provider": f"up-{up}", "name": "ok"}, "agent": {"show_reasoning": dialect == "chat"}}
+    async with dialect_server(home, [*turn, *turn], sections=sections, tools=[WATER_LEVEL]) as server:
+        async with server.session.post(server.url + PATHS[dialect], json={**asked, "stream": True}) as response:
+            streamed = rebuilt(dialect, await response.read())
+        assert streamed is not None
+        status, whole = await server.post(PATHS[dialect], asked)
+        assert status == 200, whole
+    return [said_in(streamed, dialect), said_in(whole, dialect)]
 
 
 def said_in(body: JsonObject, dialect: Dialect) -> Any:
@@ -78,14 +71,14 @@ def _text_of(said: JsonObject) -> str:
 async def test_thoughts_and_texts_stand_in_their_order_streamed_and_whole(
     tmp_path: Path, dialect: Dialect, up: Dialect, thought: str, text: str
 ) -> None:
-    streamed, at_once, whole = await answers(tmp_path, dialect, up, SPEAKS)
+    streamed, whole = await answers(tmp_path, dialect, up, SPEAKS)
     assert texts_in(whole) == [
         (thought, "I must look."),
         (text, "Let me look."),
         (thought, "Now I know."),
         (text, "It is at 3.2 m."),
     ]
-    assert streamed == at_once == whole
+    assert streamed == whole
 
 
 @pytest.mark.parametrize("up", DIALECTS)
@@ -93,19 +86,19 @@ async def test_thoughts_and_texts_stand_in_their_order_streamed_and_whole(
 async def test_thoughts_in_a_row_are_paragraphs(
     tmp_path: Path, dialect: Dialect, up: Dialect, thought: str, text: str
 ) -> None:
-    streamed, at_once, whole = await answers(tmp_path, dialect, up, IS_SILENT)
+    streamed, whole = await answers(tmp_path, dialect, up, IS_SILENT)
     assert texts_in(whole) == [(thought, "I must look.\n\nNow I know."), (text, "It is at 3.2 m.")]
-    assert streamed == at_once == whole
+    assert streamed == whole
 
 
 @pytest.mark.parametrize("up", DIALECTS)
 async def test_a_chat_message_has_one_field_for_the_thoughts_and_one_for_the_texts(tmp_path: Path, up: Dialect) -> None:
-    streamed, at_once, whole = await answers(tmp_path, "chat", up, SPEAKS)
+    streamed, whole = await answers(tmp_path, "chat", up, SPEAKS)
     assert whole == ("I must look.\n\nNow I know.", "Let me look.\n\nIt is at 3.2 m.")
-    assert streamed == at_once == whole
+    assert streamed == whole
 
 
 async def test_without_thoughts_the_texts_are_one_block(tmp_path: Path) -> None:
-    streamed, at_once, whole = await answers(tmp_path, "anthropic", "chat", SPEAKS, thinking={"type": "disabled"})
+    streamed, whole = await answers(tmp_path, "anthropic", "chat", SPEAKS, thinking={"type": "disabled"})
     assert texts_in(whole) == [("text", "Let me look.\n\nIt is at 3.2 m.")]
-    assert streamed == at_once == whole
+    assert streamed == whole

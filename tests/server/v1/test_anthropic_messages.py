@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from server.dialect_api import dialect_server
 from tailrace.messages import JsonObject
+from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.testing.provider import call, reply
+from tailrace.wire.sse import SseDecoder
 
 PATH = "/v1/messages"
 OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
@@ -32,6 +35,24 @@ async def test_the_stream_has_one_message_and_ends_with_its_stop(tmp_path: Path,
     assert "".join(event["delta"]["text"] for event in data if event["type"] == "content_block_delta") == OK
     assert data[-2]["delta"]["stop_reason"] == "end_turn"
     assert data[-2]["usage"]["output_tokens"] == 17
+
+
+@pytest.mark.parametrize("model", ["up-anthropic/ok", "up-chat/ok", "up-responses/ok", "tailrace"])
+async def test_N163_a_silent_stream_has_the_dialect_s_own_pings(tmp_path: Path, model: str) -> None:
+    timing = StreamTiming(ping_s=0.02)
+    async with dialect_server(tmp_path, timing=timing) as server, asyncio.timeout(30):
+        server.provider.flowing.clear()
+        async with server.session.post(server.url + PATH, json=ask(model, stream=True)) as response:
+            first = await response.content.readuntil(b"\n\n")
+            server.provider.flowing.set()
+            rest = SseDecoder().feed(await response.read())
+        server.provider.flowing.clear()
+        async with server.anthropic() as client, client.messages.stream(**ask(model)) as stream:
+            server.provider.flowing.set()
+            text = await stream.get_final_text()
+    assert first == b'event: ping\ndata: {"type":"ping"}\n\n'
+    assert rest[-1].event == "message_stop"
+    assert text == OK
 
 
 @pytest.mark.parametrize("up", ["anthropic", "chat", "responses"])
@@ -80,12 +101,6 @@ async def test_both_versions_that_the_sdks_send_are_served_and_so_is_none(tmp_pa
     async with dialect_server(tmp_path) as server:
         status, _ = await server.post(PATH, ask("up-anthropic/ok"), **headers)
     assert status == 200
-
-
-async def test_a_version_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
-    async with dialect_server(tmp_path) as server:
-        status, body = await server.post(PATH, ask("up-anthropic/ok"), **{"anthropic-version": "newest"})
-    assert (status, body["type"], body["error"]["type"]) == (400, "error", "invalid_request_error")
 
 
 @pytest.mark.parametrize(

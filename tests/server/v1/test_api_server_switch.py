@@ -1,4 +1,4 @@
-"""`streaming.api_server: false`: a stream whose text comes whole, at its end."""
+"""`streaming.api_server: false` never beats a client's own `stream: true`."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from server.dialect_api import DIALECTS
-from server.v1.replaying_provider import OK, rebuilt, replaying
-from tailrace.messages import Dialect
-from tailrace.wire.dialects import DIALECTS as WIRES
+from server.dialect_api import dialect_server
+from server.v1.replaying_provider import PATHS
+from tailrace.messages import Dialect, JsonObject
+from tailrace.testing.provider import reply
+
+TEXT = "The mill stands on the river."
+ASKED: dict[Dialect, JsonObject] = {
+    "chat": {"messages": [{"role": "user", "content": "Go."}]},
+    "responses": {"input": "Go."},
+    "anthropic": {"messages": [{"role": "user", "content": "Go."}], "max_tokens": 99},
+}
 
 
 @pytest.mark.parametrize("model", ["up-chat/any", "tailrace"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_with_api_server_off_a_stream_has_its_text_whole_at_the_end_M155(
+@pytest.mark.parametrize("dialect", ASKED)
+async def test_with_api_server_off_a_client_that_asks_for_a_stream_gets_one_M155(
     tmp_path: Path, dialect: Dialect, model: str
 ) -> None:
-    async with replaying(tmp_path, OK, streaming={"api_server": False}) as server:
-        raw = await server.streamed(dialect, model=model)
-    body = rebuilt(dialect, raw)
-    assert body is not None, raw
-    assert WIRES[dialect].completion_from_body(body).text == "One, two."
-    assert b'"One, "' not in raw
-    if dialect == "chat" and model != "tailrace":
-        assert body["system_fingerprint"] == "fp"
-
-
-async def test_with_api_server_off_a_stored_response_is_sent_at_its_end_M155(tmp_path: Path) -> None:
-    async with replaying(tmp_path, OK, streaming={"api_server": False}) as server:
-        body = rebuilt("responses", await server.streamed("responses", "chat", store=True))
-    assert body is not None
-    assert body["status"] == "completed"
+    sections = {"streaming": {"api_server": False}}
+    asked = {"model": model, "stream": True, **ASKED[dialect]}
+    async with dialect_server(tmp_path, [reply(TEXT)], sections=sections) as server:
+        events = await server.events(PATHS[dialect], asked)
+    pieces = [event.data for event in events if b'"delta"' in event.data]
+    assert any(b"mill" in piece for piece in pieces)
+    assert not any(b"mill" in piece and b"river" in piece for piece in pieces)

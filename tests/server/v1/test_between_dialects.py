@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from server.dialect_api import DialectServer, dialect_server
+from server.dialect_api import WATER_LEVEL, DialectServer, dialect_server
 from tailrace.messages import JsonObject
+from tailrace.testing.provider import call, reply
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 QUESTION = [{"role": "user", "content": "Where does the water go?"}]
@@ -299,4 +300,33 @@ async def test_a_front_ends_title_is_one_plain_call(tmp_path: Path) -> None:
     async with dialect_server(tmp_path) as server:
         await answered(server, CHAT, {"model": "tailrace", "messages": [system, *QUESTION]})
         await answered(server, MESSAGES, ask(MESSAGES, "tailrace", **coding))
-        assert ["tools" in request.json() for request in server.provider.requests] == [False, False]
+        for role in ("system", "developer"):
+            await answered(server, RESPONSES, {"model": "tailrace", "input": [{**system, "role": role}, *QUESTION]})
+        assert ["tools" in request.json() for request in server.provider.requests] == [False] * 4
+
+
+async def test_a_provider_s_request_id_is_kept_in_its_error(tmp_path: Path) -> None:
+    async with dialect_server(tmp_path) as server:
+        status, body = await server.post(MESSAGES, ask(MESSAGES, "up-anthropic/bad-request"))
+        sent = server.provider.requests[0].json()
+        async with server.session.post(f"{server.provider.openai_url}/messages", json=sent) as response:
+            direct = await response.json()
+    assert (status, body["request_id"]) == (400, direct["request_id"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_agent_continues_the_answer_that_the_client_began(tmp_path: Path, stream: bool) -> None:
+    begun = {"messages": [*QUESTION, {"role": "assistant", "content": "The river is"}]}
+    body = {**ask(MESSAGES, "tailrace"), **begun, "stream": stream}
+    script = [reply(call("water_level", {"river": "Elbe"})), reply("at 3.2 m.")]
+    async with dialect_server(tmp_path, script, tools=[WATER_LEVEL]) as server:
+        if stream:
+            events = await server.data(MESSAGES, body)
+            text = "".join(event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta")
+        else:
+            _, answer = await server.post(MESSAGES, body)
+            text = "".join(block.get("text", "") for block in answer["content"])
+        first, second = (request.json()["messages"] for request in server.provider.requests)
+    assert text == "at 3.2 m."
+    assert [message["content"] for message in first if message["role"] == "assistant"] == ["The river is"]
+    assert "The river is" not in [message.get("content") for message in second]  # of the first call alone

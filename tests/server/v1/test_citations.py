@@ -61,3 +61,19 @@ async def test_a_responses_client_gets_annotations(tmp_path: Path, store: bool, 
         {"type": "url_citation", "url": URL, "title": TITLE, "start_index": 4, "end_index": 26}
     ]
     assert part["text"][4:26] == "The Rhine flows north."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_annotations_of_a_chat_provider_reach_clients_of_the_other_apis(tmp_path: Path, stream: bool) -> None:
+    """Its one text has them all; towards a chat client they stay as they are."""
+    async with dialect_server(tmp_path, [ANSWER] * 4) as server:
+        messages = await answer_of(server, MESSAGES, ask(MESSAGES, "up-chat/m"), stream=stream)
+        responses = await answer_of(server, RESPONSES, ask(RESPONSES, "up-chat/m"), stream=stream)
+        stored = await answer_of(server, RESPONSES, ask(RESPONSES, "up-chat/m", store=True), stream=stream)
+        _, chat = await server.post(CHAT, ask(CHAT, "up-chat/m"))
+    cited = {"url": URL, "title": TITLE, "start_index": 4, "end_index": 9}
+    assert [block.get("citations") for block in messages["content"]] == [[PAGE]]
+    for answer in (responses, stored):
+        (part,) = answer["output"][0]["content"]
+        assert part["annotations"] == [{"type": "url_citation", **cited}]
+    assert chat_annotations(chat) == [{"type": "url_citation", "url_citation": cited}]

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.strict_provider import StrictProvider
 
 from server.dialect_api import dialect_server
-from tailrace.testing.provider import FaultyProvider, Strict, call, reply
+from tailrace.testing.provider import call, reply
 
 SPAWN: Any = {"type": "function", "name": "spawn", "parameters": {"type": "object"}, "strict": False}
 TOOLS: Any = [
@@ -65,7 +66,7 @@ async def test_a_choice_of_such_a_tool_is_the_choice_of_its_function(tmp_path: P
 async def test_a_name_that_is_too_long_with_its_namespace_is_cut_and_named_back(tmp_path: Path) -> None:
     namespace, names = "mcp__" + "n" * 40, ["t" * 40 + end for end in ("_1", "_2")]
     tools = [{"type": "namespace", "name": namespace, "tools": [{**SPAWN, "name": name} for name in names]}]
-    provider = FaultyProvider(strict=Strict())
+    provider = StrictProvider()
     async with dialect_server(tmp_path, provider=provider) as server:
         body: dict[str, Any] = {"model": "up-chat/ok", "tools": tools, "input": [{"role": "user", "content": "Go."}]}
         await server.post("/v1/responses", body)

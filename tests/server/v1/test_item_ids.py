@@ -7,10 +7,11 @@ from typing import Any
 
 import openai
 import pytest
+from proof.strict_provider import StrictProvider
 
 from server.dialect_api import DialectServer, dialect_server
 from tailrace.messages import JsonObject
-from tailrace.testing.provider import FaultyProvider, Strict, call, reply
+from tailrace.testing.provider import call, reply
 from tailrace.testing.scripted.reply import think
 from tailrace.wire.responses.item_ids import run_key_of
 
@@ -36,7 +37,7 @@ def results_for(output: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("model", MODELS)
 async def test_K127_a_loop_that_returns_the_output_works(tmp_path: Path, model: str, store: bool, stream: bool) -> None:
     """`input += response.output`, as OpenAI documents it, against a provider that knows its own items alone."""
-    provider = FaultyProvider(strict=Strict())
+    provider = StrictProvider()
     asked: Any = {"model": model, "tools": [TOOL], "store": store, "reasoning": {"summary": "auto"}}
     if not store:
         asked["include"] = ["reasoning.encrypted_content"]
@@ -108,7 +109,7 @@ async def refer_to(server: DialectServer, model: str, output: list[JsonObject], 
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_K127_a_reference_to_an_item_stands_for_the_item(tmp_path: Path, model: str) -> None:
-    provider = FaultyProvider(strict=Strict())
+    provider = StrictProvider()
     async with dialect_server(tmp_path, provider=provider, sections=sections_for(model)) as server:
         provider.extend(CALLED, DONE)
         asked = {"model": model, "input": "Does it rain?", "tools": [TOOL], "reasoning": {"summary": "auto"}}
@@ -169,7 +170,7 @@ async def test_K127_a_provider_is_asked_for_its_own_item(tmp_path: Path) -> None
 
 
 async def test_K127_a_response_goes_on_from_one_that_refers_to_its_provider_s_items(tmp_path: Path) -> None:
-    provider = FaultyProvider(strict=Strict())
+    provider = StrictProvider()
     async with dialect_server(tmp_path, provider=provider) as server:
         provider.extend(CALLED, DONE, DONE)
         asked = {"model": "up-responses/ok", "input": "Does it rain?", "tools": [TOOL]}

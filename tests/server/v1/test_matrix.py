@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from server.dialect_api import DIALECTS, dialect_server
+from tailrace.config.quirks import NONE
 from tailrace.messages import Completion, Dialect, JsonObject, Reasoning
 from tailrace.wire.dialects import DIALECTS as WIRES
-from tailrace.wire.quirks import NONE
 
 PATHS: dict[Dialect, str] = {
     "chat": "/v1/chat/completions",

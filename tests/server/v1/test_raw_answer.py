@@ -279,7 +279,7 @@ async def test_a_hundred_streams_at_once_lose_nothing(tmp_path: Path) -> None:
     async with dialect_server(tmp_path) as server:
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as session:
-            crowd = DialectServer(server.url, server.app, server.provider, session)
+            crowd = DialectServer(server.url, server.app, server.provider, session, server.pipeline)
             body = ask(CHAT, "up-chat/ok+pace@0.01", stream=True)
             answers = await asyncio.gather(*(crowd.data(CHAT, body) for _ in range(100)))
     for chunks in answers:

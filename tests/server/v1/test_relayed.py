@@ -160,11 +160,11 @@ async def test_no_model_is_named(tmp_path: Path) -> None:
     assert (status, answer["error"]["param"]) == (400, "model")
 
 
-async def test_a_failure_that_may_pass_is_retried(tmp_path: Path) -> None:
+async def test_a_failure_that_may_pass_is_the_clients_to_retry(tmp_path: Path) -> None:
     upstream = Upstream(500)
     async with serving(tmp_path, upstream) as server:
-        status, _ = await server.post(EMBEDDINGS, {"model": "up/small", "input": "a"})
-    assert (status, len(upstream.requests)) == (200, 2)
+        statuses = [(await server.post(EMBEDDINGS, {"model": "up/small", "input": "a"}))[0] for _ in range(2)]
+    assert (statuses, len(upstream.requests)) == ([502, 200], 2)
 
 
 async def test_K139_a_wait_that_the_provider_asks_for_is_passed_on(tmp_path: Path) -> None:

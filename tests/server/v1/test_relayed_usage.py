@@ -98,27 +98,6 @@ async def test_what_the_provider_does_not_count_is_estimated(tmp_path: Path, end
         assert await used(server) == [ESTIMATE]
 
 
-class CutAfterCount(Upstream):
-    """Counts and breaks off before it says anything; then it is not well at all."""
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append((request.path, await request.json(), {}))
-        if len(self.requests) > 1:
-            return web.json_response({"error": {"message": "no"}}, status=400)
-        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await response.prepare(request)
-        await response.write(frame({"id": "c", "choices": [], "usage": USAGE}))
-        return response
-
-
-async def test_what_an_attempt_has_used_is_not_counted_for_the_next(tmp_path: Path) -> None:
-    upstream = CutAfterCount()
-    async with serving(tmp_path, upstream) as server:
-        assert (await server.post(COMPLETIONS, ASK))[0] == 400
-        assert await used(server) == [(1, 5, 3)]
-    assert len(upstream.requests) == 2
-
-
 async def test_a_count_of_nothing_is_no_count(tmp_path: Path) -> None:
     upstream = Counting()
     upstream.usage = {"prompt_tokens": 0, "completion_tokens": 0}

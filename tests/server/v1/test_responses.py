@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from openai import NotFoundError
 
 from server.dialect_api import WATER_LEVEL, DialectServer, dialect_server
 from tailrace.messages import JsonObject
@@ -317,14 +316,6 @@ async def test_H98_a_compacted_response_keeps_its_body_and_says_that_its_events_
     assert (status, error["error"]["code"]) == (410, "compacted")
 
 
-async def test_compacting_a_conversation_is_refused_in_the_words_of_the_dialect(tmp_path: Path) -> None:
-    async with dialect_server(tmp_path) as server, server.openai() as client:
-        with pytest.raises(NotFoundError, match="not offered: send the conversation as it is") as refused:
-            await client.responses.compact(model="tailrace", input="Where does the water go?")
-        assert not server.provider.requests
-    assert refused.value.code == "unsupported_route"
-
-
 @pytest.mark.parametrize("text", ["", " \n"])
 async def test_an_agent_that_is_asked_nothing_says_so(tmp_path: Path, text: str) -> None:
     async with dialect_server(tmp_path) as server:
@@ -335,3 +326,16 @@ async def test_an_agent_that_is_asked_nothing_says_so(tmp_path: Path, text: str)
 
 def _user(text: str) -> JsonObject:
     return {"role": "user", "content": text}
+
+
+async def test_without_an_input_a_raw_model_goes_on_and_the_agent_names_the_field(tmp_path: Path) -> None:
+    async with dialect_server(tmp_path) as server:
+        _, first = await server.post(PATH, {"model": "up-chat/ok", "input": "Go."})
+        follows = {"previous_response_id": first["id"]}
+        status, told = await server.post(PATH, {"model": "up-chat/ok", **follows})
+        assert (status, told["status"]) == (200, "completed"), told
+        status, told = await server.post(PATH, {"model": "tailrace", **follows})
+        _, document = await server.get("/openapi.json")
+    assert (status, told["error"]["param"], told["error"]["message"]) == (400, "input", "input is empty")
+    body = document["paths"]["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "`tailrace` needs it" in body["properties"]["input"]["description"]

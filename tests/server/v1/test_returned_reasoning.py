@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from proof.strict_provider import StrictProvider
 
 from server.dialect_api import DIALECTS, dialect_server
 from server.v1.replaying_provider import rebuilt, replaying
 from tailrace.messages import Dialect, JsonObject
-from tailrace.testing.provider import FaultyProvider, Reply, Strict, call, reply
+from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 from tailrace.testing.scripted.reply import think
 from tailrace.wire.reasoning_seal import seal
 
@@ -26,9 +27,9 @@ DONE = reply(think("Enough."), "It rains in both.")
 THOUGHTS = ["Bern, then.", "And Thun."]
 
 
-def wants_reasoning_back() -> FaultyProvider:
+def wants_reasoning_back() -> StrictProvider:
     """As DeepSeek and Kimi: a call that comes back without the reasoning before it is refused."""
-    return FaultyProvider(strict=Strict(returns_reasoning=True))
+    return StrictProvider(returns_reasoning=True)
 
 
 def reasoning_returned(provider: FaultyProvider) -> list[str]:
@@ -94,7 +95,7 @@ async def test_K131_the_agent_finds_the_reasoning_that_its_client_was_not_shown(
     tmp_path: Path, dialect: Dialect, stream: bool
 ) -> None:
     """The client runs the tools for the agent and knows nothing of reasoning."""
-    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    provider = StrictProvider(turns={"agentic": TURN}, returns_reasoning=True)
     sections = {"model": {"provider": f"up-{dialect}", "name": "agentic"}}
     messages: list[Any] = [{"role": "user", "content": "Does it rain?"}]
     asked: Any = {"model": "tailrace", "tools": [CHAT_TOOL]}
@@ -119,7 +120,7 @@ async def test_K131_the_agent_finds_the_reasoning_that_its_client_was_not_shown(
 @pytest.mark.parametrize("model", ["up-chat/agentic", "tailrace"])
 async def test_K131_reasoning_that_is_returned_by_its_id_alone_gets_its_seal_back(tmp_path: Path, model: str) -> None:
     """As clients do that take encrypted content for a feature of some models only."""
-    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    provider = StrictProvider(turns={"agentic": TURN}, returns_reasoning=True)
     sections = {"model": {"provider": "up-chat", "name": "agentic"}}
     told: list[Any] = [{"role": "user", "content": "Does it rain?"}]
     asked: JsonObject = {"model": model, "tools": [RESPONSES_TOOL], "reasoning": {"summary": "auto"}}
@@ -162,7 +163,7 @@ async def test_K131_another_key_s_reasoning_is_not_looked_up(tmp_path: Path) -> 
 async def test_K131_the_agent_s_reasoning_goes_back_for_a_responses_client_that_was_not_shown_it(
     tmp_path: Path, store: bool
 ) -> None:
-    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    provider = StrictProvider(turns={"agentic": TURN}, returns_reasoning=True)
     sections = {"model": {"provider": "up-chat", "name": "agentic"}}
     conversation: list[Any] = [{"role": "user", "content": "Does it rain?"}]
     async with dialect_server(tmp_path, provider=provider, sections=sections) as server, server.openai() as client:
@@ -187,7 +188,7 @@ def rewritten(message: Any) -> JsonObject:
 
 
 async def test_K131_the_agent_s_reasoning_goes_back_for_a_chat_client_that_drops_it(tmp_path: Path) -> None:
-    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    provider = StrictProvider(turns={"agentic": TURN}, returns_reasoning=True)
     sections = {"model": {"provider": "up-chat", "name": "agentic"}}
     messages: list[JsonObject] = [{"role": "user", "content": "Does it rain?"}]
     async with dialect_server(tmp_path, provider=provider, sections=sections) as server:
@@ -251,7 +252,7 @@ async def test_K131_claude_goes_on_with_the_turn_of_another_provider(
     beta = {"anthropic-version": "2023-06-01", "anthropic-beta": "context-management-2025-06-27"}
     said: list[Any] = [{"role": "user", "content": "Does it rain?"}]
     claude = "up-anthropic/claude-sonnet-4-5"
-    provider = FaultyProvider([called, SILENT, DONE, DONE], strict=Strict())
+    provider = StrictProvider([called, SILENT, DONE, DONE])
     async with dialect_server(tmp_path, provider=provider) as server:
         ignored = []
         for model in (stand_in, claude, claude, claude):

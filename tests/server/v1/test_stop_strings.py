@@ -117,10 +117,9 @@ async def test_the_agent_stops_too(tmp_path: Path) -> None:
     assert whole["choices"][0]["message"]["content"] == "One, two."
 
 
-@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("provider", ["up-responses", "up-anthropic"])
-async def test_of_the_agents_message_the_stop_string_is_named(tmp_path: Path, provider: str, at_once: bool) -> None:
-    sections: JsonObject = {"model": {"provider": provider, "name": "m"}, "streaming": {"api_server": not at_once}}
+async def test_of_the_agents_message_the_stop_string_is_named(tmp_path: Path, provider: str) -> None:
+    sections: JsonObject = {"model": {"provider": provider, "name": "m"}}
     said = in_pieces(TEXT) if provider == "up-responses" else Reply((TextBlock(("One, two.",)),), stop_sequence="\nOBS")
     async with dialect_server(tmp_path, [said, said, reply("Three.")], sections=sections) as server:
         body = ask(MESSAGES, "tailrace", **STOPS[MESSAGES])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
 from server.dialect_api import WATER_LEVEL, dialect_server
@@ -60,11 +59,9 @@ async def test_K134_anthropic_parses_the_agent_s_last_message(tmp_path: Path) ->
     assert whole.parsed_output == streamed.parsed_output == LEVEL
 
 
-@pytest.mark.parametrize("streamed", [True, False])
-async def test_K134_it_is_the_same_where_streams_are_switched_off(tmp_path: Path, streamed: bool) -> None:
-    sections = {"streaming": {"api_server": streamed}}
+async def test_K134_a_chat_client_gets_it_streamed_and_whole(tmp_path: Path) -> None:
     asked = {"model": "tailrace", "messages": QUESTION, **JSON_MODE}
-    async with dialect_server(tmp_path, LOOKED * 2, tools=[WATER_LEVEL], sections=sections) as server:
+    async with dialect_server(tmp_path, LOOKED * 2, tools=[WATER_LEVEL]) as server:
         chunks = await server.data("/v1/chat/completions", {**asked, "stream": True})
         _, whole = await server.post("/v1/chat/completions", asked)
     said = [chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks[:-1] if chunk["choices"]]
@@ -112,3 +109,14 @@ async def test_K134_an_agent_that_needs_no_tool_streams_its_json_too(tmp_path: P
                 message = await messages.get_final_message()
     assert completion.choices[0].message.role == "assistant"
     assert [completion.choices[0].message.parsed, response.output_parsed, message.parsed_output] == [LEVEL] * 3
+
+
+async def test_the_format_of_a_stored_response_has_a_description(tmp_path: Path) -> None:
+    """The schema of the Responses API requires the field, null where the client gave none."""
+    schema = {"type": "json_schema", "name": "level", "schema": {"type": "object"}}
+    async with dialect_server(tmp_path, [reply("{}")]) as server:
+        _, made = await server.post(
+            "/v1/responses", {"model": "up-chat/ok", "input": "How high?", "text": {"format": schema}}
+        )
+        _, stored = await server.get(f"/v1/responses/{made['id']}")
+    assert made["text"] == stored["text"] == {"format": {**schema, "description": None}}

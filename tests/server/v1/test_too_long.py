@@ -8,7 +8,8 @@ import pytest
 
 from server.dialect_api import dialect_server
 from tailrace.errors import Rejected
-from tailrace.server.http.api_errors import as_api_error, in_words_of
+from tailrace.server.http.api_errors import as_api_error, error_delta
+from tailrace.wire.dialects import ANTHROPIC
 
 MODELS = ["up-chat/too-long", "up-responses/too-long", "up-anthropic/too-long"]
 AGENT = {"model": {"provider": "up-chat", "name": "too-long"}}
@@ -58,7 +59,7 @@ def test_words_that_claude_code_acts_on_are_left_as_they_are() -> None:
     said = "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000"
     refused = as_api_error(Rejected(said, status=400, code="invalid_request_error"))
     assert refused.code == "context_length_exceeded"
-    assert str(in_words_of("anthropic", refused)) == said
+    assert ANTHROPIC.error_body(error_delta(refused), None, None, "")["error"]["message"] == said
 
 
 def test_too_many_bytes_are_another_matter() -> None:

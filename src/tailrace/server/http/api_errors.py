@@ -6,10 +6,9 @@ secret: an unforeseen exception is "internal error" and a request id to look up 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from aiohttp import web
@@ -20,21 +19,27 @@ from tailrace.events import RunFailure, RunFinished
 from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.runs.failures import is_too_long
 from tailrace.wire.client_request import InvalidRequest, UnsupportedParameter
-from tailrace.wire.failure import TOO_LONG, anthropic_error_body, failure, openai_error_body
+from tailrace.wire.dialects import ANTHROPIC, CHAT
+from tailrace.wire.failure import TOO_LONG, failure
+from tailrace.wire.served_dialect import ServedDialect
 from tailrace.wire.sse import encode_event
-
-Shape = Literal["openai", "anthropic", "plain", "text"]
 
 # What clients ask for below a base URL that should end in /v1.
 _BELOW_V1 = ("/chat/completions", "/completions", "/embeddings", "/messages", "/models", "/responses")
-_MESSAGES = ("/v1/messages", "/v1/v1/messages", "/messages")
+_SHOWN_AS_IT_IS = "/ui/"  # clients of these routes show the body of an error to the user
 
 # What a gateway may say of a provider that failed; any other 5xx of its own is a bad gateway.
 _PASSED_ON = frozenset({429, 503, 504, 529})
 # The kinds of a run's failure that name no reason: whether a retry may help is for us to know.
 _CODE_OF_KIND = {"retryable": "", "permanent": "", "internal": "internal_error"}
-# What Anthropic's own clients act on: the conversation is shortened, or the answer is given less room.
-_KNOWN_WORDS = re.compile(r"prompt is too long|input length and `max_tokens` exceed context limit", re.IGNORECASE)
+_STEER_REFUSED: dict[errors.SteerRefusal, int] = {
+    "not_steerable": 409,
+    "too_many_steers": 429,
+    "not_taken": 503,
+    "key_used": 409,
+    "steer_committed": 409,
+    "steer_not_found": 404,
+}
 
 
 class ApiError(errors.TailraceError):
@@ -60,10 +65,11 @@ class ApiError(errors.TailraceError):
         self.headers = dict(headers or {})
         self.details = details
         self.asked = asked
+        self.provider_request_id = ""  # of the call that failed: what the vendor's support asks for
 
     def in_words(self, message: str) -> ApiError:
         """The same error with another message."""
-        return ApiError(
+        error = ApiError(
             self.status,
             message,
             code=self.code,
@@ -72,6 +78,8 @@ class ApiError(errors.TailraceError):
             details=self.details,
             asked=self.asked,
         )
+        error.provider_request_id = self.provider_request_id
+        return error
 
 
 def _word(status: int) -> str:
@@ -82,57 +90,56 @@ def _word(status: int) -> str:
         return "overloaded" if status == 529 else "error"
 
 
-def shape_of(path: str) -> Shape:
-    """The error format of the API at this path; with a `/v1` too many or too few it is the same client that asks."""
-    if path.startswith(_MESSAGES):
-        return "anthropic"
-    if path.startswith("/ui/"):
-        return "text"  # clients there show the body to the user as it is
-    return "openai" if path.startswith(("/v1/", *_BELOW_V1)) else "plain"
+def dialect_at(path: str) -> ServedDialect | None:
+    """The dialect of the API at this path; with a `/v1` too many or too few it is the same client that asks."""
+    bare = path.removeprefix("/v1").removeprefix("/v1")
+    if bare.startswith(ANTHROPIC.path):
+        return ANTHROPIC
+    return CHAT if path.startswith(("/v1/", *_BELOW_V1)) else None  # the Responses API has the same errors
 
 
-def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[str, Any]:
+def error_format(path: str) -> str:
+    """The name of the shape that errors have at this path."""
+    if (dialect := dialect_at(path)) is not None:
+        return dialect.error_format
+    return "text" if path.startswith(_SHOWN_AS_IT_IS) else "plain"
+
+
+def error_object(error: ApiError, dialect: ServedDialect | None, request_id: str = "") -> JsonObject:
     """The body of an error response; in a stream, the payload of its error event."""
-    message, delta = str(error), error_delta(error)
-    match shape:
-        case "openai":
-            return openai_error_body(delta, error.param)
-        case "anthropic":
-            # The API's own word for a server that takes no more work is 529.
-            body = anthropic_error_body(msgspec.structs.replace(delta, status=529) if error.status == 503 else delta)
-            if error.details is not None:
-                body["error"]["details"] = error.details
-            return {**body, "request_id": request_id} if request_id else body
-        case "plain" | "text":
-            plain: dict[str, Any] = {"kind": error.code, "message": message}
-            if error.param is not None:
-                plain["param"] = error.param
-            if error.details is not None:
-                plain["details"] = error.details
-            return {"error": plain, "request_id": request_id}
+    if dialect is not None:
+        return dialect.error_body(error_delta(error), error.param, error.details, request_id)
+    plain: JsonObject = {"kind": error.code, "message": str(error)}
+    if error.param is not None:
+        plain["param"] = error.param
+    if error.details is not None:
+        plain["details"] = error.details
+    return {"error": plain, "request_id": request_id}
 
 
 def error_delta(error: ApiError) -> ErrorDelta:
     """The error in the middle of a stream, for a dialect's encoder."""
-    return ErrorDelta("permanent" if error.status < 500 else "retryable", str(error), error.code, error.status)
+    kind: Literal["permanent", "retryable"] = "permanent" if error.status < 500 else "retryable"
+    return ErrorDelta(kind, str(error), error.code, error.status, request_id=error.provider_request_id)
 
 
-def error_response(error: ApiError, shape: Shape, request_id: str = "") -> web.Response:
+def error_response(error: ApiError, path: str, request_id: str = "") -> web.Response:
     """Where the error's headers say that the connection closes, it does (RFC 9112, 9.6)."""
-    if shape == "text":
+    if path.startswith(_SHOWN_AS_IT_IS):
         response = web.Response(status=error.status, text=str(error), headers=error.headers)
     else:
-        body = msgspec.json.encode(error_object(error, shape, request_id))
+        body = msgspec.json.encode(error_object(error, dialect_at(path), request_id))
         response = web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers)
     if error.headers.get("Connection") == "close":
         response.force_close()
     return response
 
 
-def error_frame(error: ApiError, shape: Shape, request_id: str = "") -> bytes:
+def error_frame(error: ApiError, path: str, request_id: str = "") -> bytes:
     """The same as a server-sent event, for a stream that has begun (H94)."""
-    data = msgspec.json.encode(error_object(error, shape, request_id))
-    return encode_event(data, event="" if shape == "openai" else "error")
+    dialect = dialect_at(path)
+    data = msgspec.json.encode(error_object(error, dialect, request_id))
+    return encode_event(data, event="error" if dialect is None else dialect.error_event)
 
 
 # ── from exceptions ──────────────────────────────────────────────────────────────────────────────────────────
@@ -146,11 +153,15 @@ def as_api_error(exc: Exception) -> ApiError:
         case web.HTTPException():
             return _of_http(exc)
         case errors.ProviderError():
-            return _of_provider(exc)
+            error = _of_provider(exc)
+            error.provider_request_id = exc.request_id
+            return error
         case errors.JournalError():
             return _of_journal(exc)
         case errors.ConfigError():
             return _of_config(exc)
+        case errors.SteerRefused():
+            return ApiError(_STEER_REFUSED[exc.code], str(exc), code=exc.code)
         case errors.ForkRefused():
             return ApiError(400, str(exc), code="not_forkable")
         case UnsupportedParameter():
@@ -221,14 +232,6 @@ def refusal(status: int, message: str, code: str, provider: str = "") -> ApiErro
     if status != 413 and is_too_long(RunFailure(code, message, status=status)):  # 413: too many bytes
         code = TOO_LONG
     return ApiError(status, message, code=code, headers={"x-should-retry": "false"}, asked=True)
-
-
-def in_words_of(shape: Shape, error: ApiError) -> ApiError:
-    """Anthropic's clients know by these words alone that the conversation must be shortened: Claude Code does so then,
-    and asks again. A provider of another API has other words."""
-    if shape != "anthropic" or error.code != TOO_LONG or _KNOWN_WORDS.search(str(error)):
-        return error
-    return error.in_words(f"prompt is too long: {error}")
 
 
 def is_said_in_stream(error: ApiError, request: web.Request) -> bool:

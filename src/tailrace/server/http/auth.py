@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from tailrace.app.usage.stored_keys import RESERVED, StoredKey, digest_of
 from tailrace.config.load import Config
 from tailrace.config.sections import Scope
 from tailrace.errors import ConfigError
@@ -27,7 +28,7 @@ from tailrace.system.extras import install_command
 
 # `open`: no key is asked for; `any`: every valid key will do.
 Access = Literal["open", "any"] | Scope
-ALL: frozenset[Scope] = frozenset(("models", "runs", "admin"))
+ALL: frozenset[Scope] = frozenset(("models", "runs", "approvals", "admin"))
 MAX_REPORTED = 64  # refused pages and hosts that the log names, each once
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
@@ -37,13 +38,16 @@ log = logging.getLogger(__name__)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A caller. `name` is the key's: a run's approvals can be answered with the key that started it (J110)."""
+    """A caller. `name` is the key's."""
 
     name: str
     scopes: frozenset[Scope] = ALL
     models: tuple[str, ...] = ()  # patterns of those that it may use; empty: all
 
     def may(self, access: Access) -> bool:
+        """The routes of approvals are for keys with `runs` too, which see all questions and answer their own."""
+        if access == "approvals" and "runs" in self.scopes:
+            return True
         return access in ("open", "any") or access in self.scopes or "admin" in self.scopes
 
     def require(self, access: Access, what: str = "this") -> None:
@@ -64,13 +68,25 @@ class Identity(msgspec.Struct, frozen=True):
             message = f"this key may not use {asked or model!r}{stands_for}; it may use: {may}"
             raise ApiError(403, message, code="model_not_allowed", param="model")
 
+    def may_answer(self, requester: str) -> bool:
+        """Whether it may answer the questions of a run that `requester` began (J110, N168)."""
+        return self.name == requester or self.answers_all
+
+    @property
+    def answers_all(self) -> bool:
+        return not self.scopes.isdisjoint(("approvals", "admin"))
+
+    def require_answer(self, requester: str) -> None:
+        """Raises `ApiError` 403 for a key that may not."""
+        if not self.may_answer(requester):
+            message = "only the key that started this run, or one with the scope 'approvals', may answer its approvals"
+            raise ApiError(403, message, code="not_the_requester")
+
     def owns(self, owner: str) -> bool:
         """Whether what the key of that name made is this caller's to read and delete. An admin's is everything."""
         return self.name == owner or "admin" in self.scopes
 
 
-# Names under which what comes without a key is counted and owned, beside those of the platforms.
-RESERVED = frozenset({"default", "local", "unknown", "terminal", "cli", "editor", "python", "mcp"})
 LOCAL = Identity("local")  # no key is configured: every client on the loopback interface is the user
 
 
@@ -78,27 +94,37 @@ class Authoriser:
     """The keys of this server. Without any, every client is let in."""
 
     def __init__(
-        self, keys: Mapping[str, tuple[str, Collection[Scope]]], models: Mapping[str, tuple[str, ...]] | None = None
+        self,
+        keys: Mapping[str, tuple[str, Collection[Scope]]],
+        models: Mapping[str, tuple[str, ...]] | None = None,
+        *,
+        stored: Mapping[str, StoredKey] | None = None,
+        required: bool = False,
     ) -> None:
-        """`keys`: the secret and the scopes by name; `models`: those that a key may use. Raises `ConfigError` for a
-        blank secret, and where two keys have the same one."""
+        """`keys`: the secret and the scopes by name; `models`: those that a key may use. A key of `keys` stands before
+        a stored one of its name. `required`: without any key no client is let in. Raises `ConfigError` for a blank
+        secret, and where two keys have the same one."""
         for name, (secret, _) in keys.items():
             if not secret.strip():
                 raise ConfigError(f"the key {name!r} is blank", key="server.keys")
         self._salt = secrets.token_bytes(32)
         self._keys = {
-            self._digest(secret): Identity(name, frozenset(scopes), (models or {}).get(name, ()))
+            self._digest(digest_of(secret)): Identity(name, frozenset(scopes), (models or {}).get(name, ()))
             for name, (secret, scopes) in keys.items()
         }
         if len(self._keys) < len(keys):
             raise ConfigError("two keys have the same value", key="server.keys")
+        for name, key in (stored or {}).items():
+            if name not in keys:
+                self._keys[self._digest(key.digest)] = Identity(name, frozenset(key.scopes), key.models)
+        self.required = required or bool(self._keys)
 
     @classmethod
-    def of(cls, config: Config) -> Authoriser:
+    def of(cls, config: Config, stored: Mapping[str, StoredKey] | None = None, *, required: bool = False) -> Authoriser:
         """Raises `ConfigError` for a key whose variable is not set, and for a budget that nothing would hold it to."""
         keys: dict[str, tuple[str, Collection[Scope]]] = {}
         for index, key in enumerate(config.server.keys):
-            if key.name in keys or key.name in RESERVED or is_platform(key.name):
+            if key.name in keys or key.name in RESERVED or is_platform(key.name.partition(":")[0]):
                 raise ConfigError(f"the name {key.name!r} is taken", key=f"server.keys[{index}].name")
             if key.usd_per_day is not None and find_spec("genai_prices") is None:
                 message = f"prices need an extra: {install_command('prices')}"
@@ -106,15 +132,12 @@ class Authoriser:
             keys[key.name] = (config.require_secret(key.key_env, f"server.keys[{index}].key_env"), key.scopes)
         if secret := config.secret(config.server.key_env):
             keys["default"] = (secret, ALL)
-        return cls(keys, {key.name: key.models for key in config.server.keys})
-
-    @property
-    def required(self) -> bool:
-        return bool(self._keys)
+        models = {key.name: key.models for key in config.server.keys}
+        return cls(keys, models, stored=stored, required=required)
 
     def authorise(self, headers: Mapping[str, str], access: Access) -> Identity:
         """The caller. Raises `ApiError` 401 without a valid key, 403 for a key without the scope."""
-        if not self._keys:
+        if not self.required:
             return LOCAL
         identity = self._identify(headers)
         if identity is None:
@@ -130,12 +153,12 @@ class Authoriser:
         given = given or headers.get("x-api-key", "").strip()
         if not given:
             return None  # before any comparison: no key sent is never equal to a key (M151)
-        return self._keys.get(self._digest(given))
+        return self._keys.get(self._digest(digest_of(given)))
 
-    def _digest(self, secret: str) -> bytes:
-        """What a key is found by. The digest of a guess is unknown outside this process, so the time of the search
-        tells nothing of a key; and it takes no longer among thousands."""
-        return hmac.digest(self._salt, secret.strip().encode("utf-8", "surrogateescape"), "sha256")
+    def _digest(self, digest: str) -> bytes:
+        """What a key is found by. It is unknown outside this process, so the time of the search tells nothing of a
+        key; and it takes no longer among thousands."""
+        return hmac.digest(self._salt, digest.encode(), "sha256")
 
 
 def is_loopback(host: str) -> bool:

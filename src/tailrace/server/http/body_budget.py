@@ -20,6 +20,8 @@ class BodyBudget:
         self._left = max_bytes
         self.wait_s = wait_s
         self._released = asyncio.Event()
+        self.holders = 0  # claims that have taken something
+        self._waiting = 0  # of those
 
     @property
     def left(self) -> int:
@@ -29,15 +31,20 @@ class BodyBudget:
         """What one request takes; nothing yet."""
         return BodyClaim(self)
 
-    async def take(self, count: int) -> None:
-        """Waits where there is too little left. Raises `TimeoutError` where that takes too long."""
-        if count <= self._left:
-            self._left -= count
-            return
-        async with asyncio.timeout(self.wait_s):
-            while count > self._left:
-                self._released.clear()
-                await self._released.wait()
+    async def take(self, count: int, *, holds: bool) -> None:
+        """Waits where there is too little left. Raises `TimeoutError` where that takes too long, and at once where the
+        claim `holds` something and all others that do wait too: none of them would ever give it back."""
+        if count > self._left:
+            if holds and self._waiting + 1 >= self.holders:
+                raise TimeoutError
+            self._waiting += holds
+            try:
+                async with asyncio.timeout(self.wait_s):
+                    while count > self._left:
+                        self._released.clear()
+                        await self._released.wait()
+            finally:
+                self._waiting -= holds
         self._left -= count
 
     def give_back(self, count: int) -> None:
@@ -66,11 +73,13 @@ class BodyClaim:
         """So many more bytes of the body have arrived. Raises `TimeoutError` where there is no room for them."""
         self._size += count
         if (more := self._size - FREE_BYTES - self._taken) > 0:
-            await self._budget.take(more)
+            await self._budget.take(more, holds=bool(self._taken))
+            self._budget.holders += not self._taken
             self._taken += more
 
     def release(self) -> None:
         """The request has been answered."""
         if self._taken:
             self._budget.give_back(self._taken)
+            self._budget.holders -= 1
             self._taken = 0

@@ -6,7 +6,7 @@ Owns which routes count as requests, and the words in which vendors tell a clien
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
 
@@ -17,25 +17,25 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.request_body import LEFT
 from tailrace.server.http.route import Route
 
-if TYPE_CHECKING:
-    from tailrace.app import App
-
 log = logging.getLogger("tailrace.server")
 ADMITTED: Final = web.RequestKey("admitted", Allowance)
 # The routes that ask a model for something and do not stream its answer.
 _WHOLE: Final = frozenset(
-    {"/v1/embeddings", "/runs", "/runs/{id}/fork", "/runs/{id}/retry", "/instances", "/instances/{id}/retry"}
+    {
+        "/v1/embeddings",
+        "/v1/responses/compact",
+        "/runs",
+        "/runs/{id}/fork",
+        "/runs/{id}/retry",
+        "/instances",
+        "/instances/{id}/retry",
+    }
 )
 
 
 def is_counted(route: Route) -> bool:
     """Whether the route asks a model for something. To watch, to stop and to answer is always allowed."""
     return route.method == "POST" and (route.streams or route.path in _WHOLE)
-
-
-def key_limits(app: App) -> KeyLimits:
-    keys = {key.name: key for key in app.config.server.keys}
-    return KeyLimits(keys, app.journal)
 
 
 async def admit(limits: KeyLimits, name: str, request: web.Request) -> None:

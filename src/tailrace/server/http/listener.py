@@ -24,11 +24,15 @@ from tailrace.system.open_files import open_file_limit
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
     """`headers_s`: the deadline for the first request's whole head (J126). `idle_s`: between two requests.
-    `unacknowledged_s`: TCP_USER_TIMEOUT; a peer that acknowledges no byte for so long is cut off."""
+    `unacknowledged_s`: TCP_USER_TIMEOUT; a peer that acknowledges no byte for so long is cut off. `refused_s`: for so
+    long the body of a request that was answered without it is read away: closed at once, the client might lose the
+    answer."""
 
     headers_s: float = 15.0
     idle_s: float = 75.0
     unacknowledged_s: float = 60.0
+    refused_s: float = 2.0
+    body_buffer_bytes: int = 16_384  # of one body that waits for its reader; the rest stays with the system
     max_header_bytes: int = 16_384  # of one line, and of one field
     max_headers: int = 128
     open_files: int | None = None  # of this process; None is what the system allows it
@@ -57,6 +61,9 @@ async def listening(
         access_log=None,
         logger=PEERS,
         shutdown_timeout=1.0,
+        auto_decompress=False,  # `read_body` unpacks the bodies of admitted requests, in bounded steps (O176)
+        read_bufsize=limits.body_buffer_bytes,
+        lingering_time=limits.refused_s,
     )
     await runner.setup()
     try:

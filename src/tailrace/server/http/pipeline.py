@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from aiohttp import HttpVersion11, hdrs, web
 
+from tailrace.app.health import unavailable_parts
 from tailrace.app.telemetry.access_log import AccessLog
-from tailrace.errors import JournalError
+from tailrace.config.load import Config
+from tailrace.errors import ConfigError, JournalError, StorageFailed
 from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.runs.signals import run_beside
@@ -26,14 +28,12 @@ from tailrace.server.http.api_errors import (
     ApiError,
     as_api_error,
     error_response,
-    in_words_of,
     is_said_in_stream,
     no_route,
-    shape_of,
 )
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
-from tailrace.server.http.key_limits import admit, is_counted, key_limits, uncount_refused
+from tailrace.server.http.key_limits import admit, is_counted, uncount_refused
 from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
 from tailrace.server.http.response_head import ResponseHeads
@@ -51,6 +51,7 @@ log = logging.getLogger("tailrace.server")
 REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is away, before its 503
 LOOK_S: Final = 0.25  # between two looks for runs that were given back, while the server stops
 STREAM: Final = web.RequestKey("stream", EventStream)
+SOCKET: Final = web.RequestKey("socket", web.WebSocketResponse)
 _PROBED: Final = frozenset({"/readyz", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PREFLIGHT: Final = {
@@ -79,7 +80,8 @@ class RequestPipeline:
         self._counted, self._viewers = self.metrics.in_flight.cells_of(), self.metrics.viewers.cells_of()
         self._draining = asyncio.Event()
         self._authoriser = authoriser
-        self._limits = key_limits(app)
+        self._limits = app.limits
+        app.on_stored_keys = self._take_stored_keys
         self._origins = origins
         self._heads = ResponseHeads(origins)
         self.stream_timing = timing if timing is not None else StreamTiming()
@@ -99,6 +101,30 @@ class RequestPipeline:
         self.plain_targets: dict[bytes, PlainTarget] = {}  # what answers the routes of the short way, by request line
         self.router: web.UrlDispatcher  # once `application` has made it
         self.max_body_bytes = 0
+        self.storage_failed = False  # a request or a probe has found the store unavailable, and none has since found it
+
+    def prepared_keys(self, config: Config) -> Callable[[], Awaitable[None]]:
+        """What takes up the keys of another config, from the next request on. Raises `ConfigError`, also where a
+        server that has keys would have none."""
+        authoriser = Authoriser.of(config, self.app.stored_keys)
+        if self._authoriser.required and not authoriser.required:
+            raise ConfigError(
+                "without any key the server would serve every client; that needs a restart", key="server.keys"
+            )
+
+        async def take_up() -> None:  # stored keys may have been revoked meanwhile
+            self._authoriser = Authoriser.of(config, self.app.stored_keys, required=self._authoriser.required)
+
+        return take_up
+
+    def _take_stored_keys(self) -> None:
+        """A server that asked for a key goes on to do so when its last one is revoked: it opens to no one (J117)."""
+        self._authoriser = Authoriser.of(self.app.config, self.app.stored_keys, required=self._authoriser.required)
+
+    @property
+    def needs_key(self) -> bool:
+        """A client without a key may read nothing."""
+        return self._authoriser.required
 
     @property
     def draining(self) -> bool:
@@ -121,7 +147,9 @@ class RequestPipeline:
         """The stream that answers this request; one per request. `error_frame` encodes the event that ends a failed
         stream; the default is the error event of the route's API. `headers` are further ones of the answer. `run_id`:
         the run whose end the stream waits for; its client can come back for the rest."""
-        stream = EventStream(self, request, self._loop, error_frame=error_frame, headers=headers)
+        dialect = api_errors.dialect_at(request.path)
+        ping = dialect.ping if dialect is not None else b""
+        stream = EventStream(self, request, self._loop, error_frame=error_frame, headers=headers, ping=ping)
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
         if run_id:
@@ -143,7 +171,21 @@ class RequestPipeline:
         error = self._without_secrets(error)
         if error_frame is not None:
             return error_frame(error)
-        return api_errors.error_frame(error, shape_of(request.path), request[REQUEST_ID])
+        return api_errors.error_frame(error, request.path, request[REQUEST_ID])
+
+    def upgraded(self, request: web.Request, socket: web.WebSocketResponse[Any]) -> None:
+        """The connection is a web socket from here on: whatever ends the handler, no other answer is sent."""
+        request_values(request)[SOCKET] = socket
+
+    async def admit_call(self, request: web.Request) -> None:
+        """For a call that a web socket asks for: it is admitted as a request of its own would be. Raises `ApiError`."""
+        identity = self._admit(request, self._routes.get(request.match_info.route))
+        if identity is not None:
+            await self._charge(identity, request)
+
+    def call_failure(self, request: web.Request, exc: Exception) -> ApiError:
+        """What a web socket's client is told where a call of its has failed before it began."""
+        return self._without_secrets(self._as_error(request, exc))
 
     async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs `work` to completion even if the client disconnects (shielded)."""
@@ -154,6 +196,17 @@ class RequestPipeline:
         except asyncio.CancelledError:
             task.add_done_callback(_log_failure)  # the caller is gone: the log is the only place for its error
             raise
+
+    async def begin_run(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `run_to_end`, for work that records a new run. Once storage has failed, a run is taken only when `/readyz`
+        would say ready: raises `StorageFailed` otherwise."""
+        if self.storage_failed:
+            missing = await unavailable_parts(self.app.journal)
+            self.storage_failed = "store" in missing
+            if self.storage_failed:
+                work.close()
+                raise missing["store"]
+        return await self.run_to_end(work)
 
     async def unless_draining(self, work: Awaitable[T]) -> T:
         """The result of `work`. For a stream without an end of its own: raises `ApiError` 503 when the server begins to
@@ -219,10 +272,10 @@ class RequestPipeline:
             try:
                 identity = self._admit(request, route)
                 method = request.method
+                if is_upgrade(request) and (route is None or not route.socket):
+                    _refuse_upgrade(request)
                 if method == "POST" and identity is not None:
-                    CHARGED_TO.set(identity.name)
-                    if identity.name in self._limits.names and route is not None and is_counted(route):
-                        await admit(self._limits, identity.name, request)
+                    await self._charge(identity, request, counted=route is not None and is_counted(route))
                 answer = self._preflight(request) if method == "OPTIONS" else await handler(request)
                 response = await answer if isinstance(answer, CoroutineType) else cast("web.StreamResponse", answer)
             except Exception as exc:
@@ -282,23 +335,38 @@ class RequestPipeline:
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
         return identity
 
+    async def _charge(self, identity: Identity, request: web.Request, *, counted: bool = True) -> None:
+        """Raises `ApiError` 429 for a request over a limit of its key."""
+        CHARGED_TO.set(identity.name)
+        if identity.name in self._limits.names and counted:
+            await admit(self._limits, identity.name, request)
+
     def _preflight(self, request: web.Request) -> web.Response:
         if hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
             raise web.HTTPMethodNotAllowed("OPTIONS", [])
         requested = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "")
         return web.Response(status=204, headers={**_PREFLIGHT, "Access-Control-Allow-Headers": requested})
 
-    async def _answer_failure(self, request: web.Request, exc: Exception) -> web.StreamResponse:
+    def _as_error(self, request: web.Request, exc: Exception) -> ApiError:
+        self.storage_failed = self.storage_failed or isinstance(exc, StorageFailed)
         error = no_route(request.path) if isinstance(exc, web.HTTPNotFound) else as_api_error(exc)
-        error = in_words_of(shape_of(request.path), error)
-        request_id = request[REQUEST_ID]
         if error.status == 500:
-            log.error("%s %s failed", request.method, request.path, exc_info=exc, extra={"request_id": request_id})
+            extra = {"request_id": request[REQUEST_ID]}
+            log.error("%s %s failed", request.method, request.path, exc_info=exc, extra=extra)
+        return error
+
+    async def _answer_failure(self, request: web.Request, exc: Exception) -> web.StreamResponse:
+        error, request_id = self._as_error(request, exc), request[REQUEST_ID]
+        if (socket := request_values(request).get(SOCKET)) is not None:
+            return cast("web.StreamResponse", socket)
         stream: EventStream | None = request.get(STREAM)
         if stream is not None and (stream.begun or is_said_in_stream(error, request)):
             return await stream.fail(error)
         await uncount_refused(self._limits, request, error)
-        return error_response(self._without_secrets(error), shape_of(request.path), request_id)
+        response = error_response(self._without_secrets(error), request.path, request_id)
+        if not request.content.is_eof():
+            response.force_close()  # the rest of the body is not wanted (O176)
+        return response
 
     def _without_secrets(self, error: ApiError) -> ApiError:
         """Messages quote what clients and providers sent; a key of ours may be in it (J114)."""
@@ -364,15 +432,27 @@ def _is_no_news(route: Route, response: web.StreamResponse | None) -> bool:
 
 
 async def _on_expect(request: web.Request) -> web.Response | None:
-    """Sends the interim response that the client waits for (RFC 9110, 10.1.1)."""
-    if request.version < HttpVersion11:
+    """Of a request that is admitted, `read_body` sends the interim response that the client waits for."""
+    if request.version < HttpVersion11 or request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
         return None
-    if request.headers.get(hdrs.EXPECT, "").lower() != "100-continue":
-        error = ApiError(417, "the only expectation is 100-continue", headers={"Connection": "close"})
-        return error_response(error, shape_of(request.path), "")
-    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    request.writer.output_size = 0  # the answer has not begun
-    return None
+    error = ApiError(417, "the only expectation is 100-continue", headers={"Connection": "close"})
+    return error_response(error, request.path)
+
+
+def is_upgrade(request: web.Request) -> bool:
+    """Whether the client asks for a web socket (RFC 6455, 4.2.1)."""
+    return request.headers.get(hdrs.UPGRADE, "").lower() == "websocket"
+
+
+def _refuse_upgrade(request: web.Request) -> None:
+    """A client that hears 426 goes on over HTTP (N162). Raises `ApiError`, except where the path is unknown."""
+    if not isinstance(request.match_info.http_exception, web.HTTPNotFound):
+        raise upgrade_required("this route has no web socket; use HTTP", "HTTP/1.1")
+
+
+def upgrade_required(message: str, protocol: str) -> ApiError:
+    headers = {"Upgrade": protocol, "Connection": "close"}
+    return ApiError(426, message, code="upgrade_required", headers=headers)
 
 
 def _client_gone(request: web.Request) -> bool:

@@ -6,13 +6,15 @@ Owns the reading of requests and its error messages; every mistake is an `ApiErr
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
+import zlib
 from collections.abc import Coroutine
 from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
-from aiohttp import web
+from aiohttp import HttpVersion11, hdrs, web
 
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError
@@ -26,6 +28,7 @@ T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 BODY_S: Final = 60.0  # for a whole body
 _DECODERS: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}  # by the type of the body
+ARRIVED_BYTES: Final = 1 << 16  # of a body, and what is unpacked of a compressed one at once: less than a millisecond
 LARGE_BYTES: Final = 500_000  # such bodies are scanned and decoded in a thread, and the loop has its turn in between
 
 IDENTITY: Final = web.RequestKey("identity", Identity)
@@ -64,23 +67,62 @@ async def read_body(
 
 
 async def _arrived(request: web.Request, limit: int) -> bytes:
-    """All bytes of the body, each taken from the budget as it arrives."""
-    claim, content = request[BODY_CLAIM], request.content
-    pieces: list[bytes] = []
-    size = 0
-    while piece := content.read_nowait() if content.is_eof() else await content.readany():
-        size += len(piece)
-        if size > limit:
-            raise _too_large(limit)
-        pieces.append(piece)
-        if claim.add_free(len(piece)):
-            continue
+    """All bytes of the body, unpacked, each taken from the budget as it arrives."""
+    content, unpacker = request.content, _unpacker(request)
+    if request.headers.get(hdrs.EXPECT) and request.version >= HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # RFC 9110, 10.1.1
+        request.writer.output_size = 0  # the answer has not begun
+    body = io.BytesIO()  # whose value is no second copy
+    while piece := await content.read(ARRIVED_BYTES):  # the rest waits where it is: 300 bodies hold little more
+        if unpacker is not None:
+            await _unpack(unpacker, piece, body, limit, request[BODY_CLAIM])
+        else:
+            await _add(body, piece, limit, request[BODY_CLAIM])
+    if unpacker is not None:
+        body.write(unpacker.flush())  # of input that was all given: some hundred bytes
+        if not unpacker.eof or unpacker.unused_data:
+            raise _not_packed()
+    return body.getvalue()
+
+
+def _unpacker(request: web.Request) -> zlib._Decompress | None:
+    """For a compressed body; its bytes come as the client sent them. Raises `ApiError` 415."""
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "").lower()
+    if encoding in ("", "identity"):
+        return None
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        headers = {"Accept-Encoding": "gzip, deflate", "Connection": "close"}
+        raise ApiError(415, f"the body has the encoding {encoding[:40]!r}; send gzip, deflate or none", headers=headers)
+    return zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds out which of the two it is
+
+
+async def _unpack(unpacker: zlib._Decompress, packed: bytes, body: io.BytesIO, limit: int, claim: BodyClaim) -> None:
+    """Adds what these bytes unpack to, in steps between which the loop has its turn (O176)."""
+    while packed and not unpacker.eof:
+        try:
+            piece = unpacker.decompress(packed, ARRIVED_BYTES)
+        except zlib.error as exc:
+            raise _not_packed() from exc
+        packed = unpacker.unconsumed_tail
+        await _add(body, piece, limit, claim)
+        await asyncio.sleep(0)
+
+
+def _not_packed() -> ApiError:
+    return ApiError(400, "the body is not in the encoding that Content-Encoding names", headers={"Connection": "close"})
+
+
+async def _add(body: io.BytesIO, piece: bytes, limit: int, claim: BodyClaim) -> None:
+    """Takes the room for these bytes from the budget. Raises `ApiError` 413, 503."""
+    if body.tell() + len(piece) > limit:
+        raise _too_large(limit)
+    if not claim.add_free(len(piece)):
         try:
             await claim.grow(len(piece))
         except TimeoutError as exc:
             headers = {"Retry-After": "5", "Connection": "close"}
             raise ApiError(503, "too many large bodies at once", code="overloaded", headers=headers) from exc
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    body.write(piece)
 
 
 def _too_large(limit: int) -> ApiError:
@@ -118,16 +160,16 @@ def read_object(request: web.Request, *, max_bytes: int | None = None) -> Corout
     return read_as(request, JsonObject, max_bytes=max_bytes)
 
 
-def query_of(request: web.Request, kind: type[S]) -> S:
+def query_of(request: web.Request, kind: type[S], *, ignore_others: bool = False) -> S:
     """The query as this struct, numbers and booleans parsed from text. Unknown parameters are refused: a misspelt
-    filter must not show everything."""
+    filter must not show everything. `ignore_others`: they are not, because a protocol says so."""
     given: dict[str, str] = {}
     for name, value in request.query.items():
         if name in given:
             raise ApiError(400, "given twice", param=name)
         given[name] = value
     fields = _parameters(kind)
-    if unknown := sorted(given.keys() - fields):
+    if (unknown := sorted(given.keys() - fields)) and not ignore_others:
         raise ApiError(400, f"no such parameter: {unknown[0][:80]!r}; there are {', '.join(sorted(fields))}")
     try:
         return msgspec.convert(given, kind, strict=False)

@@ -29,7 +29,11 @@ STREAM_HEADERS: Final = {
     "Server": SERVER_NAME,
 }
 NO_HEADERS: Final[CIMultiDictProxy[str]] = CIMultiDictProxy(CIMultiDict())
-_EXPOSED: Final = "X-Request-Id, Request-Id, Retry-After, X-Tailrace-Ignored"
+_CONTENT_TYPE: Final = f"Content-Type: {STREAM_HEADERS['Content-Type']}\r\n".encode()
+_EXPOSED: Final = (
+    "X-Request-Id, Request-Id, Retry-After, X-Tailrace-Ignored, ETag, "
+    "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed"
+)
 
 
 class ResponseHeads:
@@ -63,6 +67,8 @@ class ResponseHeads:
             fields["Vary"] = "Origin"
         if extra:
             fields.update(extra)
+            if "Content-Type" in extra:
+                constant = constant.replace(_CONTENT_TYPE, b"")
         rest = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
         if rest.count("\r") != len(fields) or rest.count("\n") != len(fields) or "\0" in rest:
             raise ValueError("a header of the answer holds a line end")

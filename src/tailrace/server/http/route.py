@@ -48,6 +48,7 @@ class Route(msgspec.Struct, frozen=True):
     answer: Body = None  # of the JSON response
     media_type: str = "application/json"  # of what is not streamed
     streams: bool = False  # may answer with server-sent events
+    socket: bool = False  # an upgrade to a web socket is taken
     while_draining: bool = False  # taken while the server ends too: what it brings is kept for the next process
     plain: bool = False  # takes the short way (`http.plain`): reads by `read_body`, streams by `RequestPipeline.stream`
     errors: tuple[int, ...] = ()  # statuses beyond those that every route may answer with

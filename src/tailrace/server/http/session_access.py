@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import quote
 
-from tailrace.plugins.installed import is_platform
+from tailrace.runs.charged_to import platform_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 
@@ -16,16 +17,16 @@ def check_session(name: str, caller: Identity, param: str) -> None:
     """Raises `ApiError` 400 for a control character, which not every store takes in a name; 403 for the conversation of
     a platform's chat: what is said there comes from that chat, or from an admin."""
     check_name(name, param)
-    if ":" in name and is_platform(name.partition(":")[0]) and not caller.may("admin"):
+    if platform_of(name) and not caller.may("admin"):
         message = f"{param}: this is the name of a platform's chat; use another, or a key with the scope 'admin'"
         raise ApiError(403, message, code="session_of_a_chat", param=param)
 
 
 def scoped_key(key: str, caller: Identity) -> str:
-    """The idempotency key as it is stored: each caller has its own. Empty where none was given. Raises `ApiError`
-    400."""
+    """The idempotency key as it is stored: each caller has its own, whatever colons are in either. Empty where none was
+    given. Raises `ApiError` 400."""
     check_name(key, "idempotency_key")
-    return f"{caller.name}:{key}" if key else ""
+    return f"{quote(caller.name, safe='')}:{key}" if key else ""
 
 
 def key_was_used() -> ApiError:

@@ -31,12 +31,15 @@ ErrorFrame: TypeAlias = Callable[[ApiError], bytes]
 
 
 class StreamTiming(msgspec.Struct, frozen=True):
-    """`silence_s`: a keep-alive comment follows so much silence (H92). `stuck_s`: a client that takes no byte for so
-    long is dropped, at the latest after twice that (F73). `max_pending_bytes`: so is one with more buffered."""
+    """`silence_s`: a keep-alive comment follows so much silence (H92); `ping_s`: so does the dialect's own ping, where
+    it has one (N163). `stuck_s`: a client that takes no byte for so long is dropped, at the latest after twice that
+    (F73). `max_pending_bytes`: so is one with more buffered. `socket_s`: the age at which a web socket is closed."""
 
     silence_s: float = 15.0
+    ping_s: float = 10.0
     stuck_s: float = 15.0
     max_pending_bytes: int = 8 << 20
+    socket_s: float = 3600.0
 
 
 class StreamMaker(Protocol):
@@ -64,12 +67,14 @@ class EventStream:
         "_error_frame",
         "_headers",
         "_inside_event",
+        "_keep_alive",
         "_last_sent",
         "_loop",
         "_maker",
         "_max_pending_bytes",
         "_protocol",
         "_request",
+        "_silence_s",
         "_taken",
         "_timer",
         "_transport",
@@ -84,7 +89,9 @@ class EventStream:
         *,
         error_frame: ErrorFrame | None = None,
         headers: Mapping[str, str] | None = None,
+        ping: bytes = b"",
     ) -> None:
+        """`ping`: the dialect's own event for a silent stream."""
         self._maker = maker
         self._request = request
         self._headers = headers
@@ -97,9 +104,10 @@ class EventStream:
         self._inside_event = False  # the client has a part of an event
         self._taken = _NOTHING  # bytes that the socket had taken at the last timer
         timing = maker.stream_timing
+        self._keep_alive, self._silence_s = (ping, timing.ping_s) if ping else (KEEP_ALIVE, timing.silence_s)
         self._max_pending_bytes = timing.max_pending_bytes
         self._last_sent = loop.time()
-        self._timer = loop.call_at(self._last_sent + timing.silence_s, self._on_timer)
+        self._timer = loop.call_at(self._last_sent + self._silence_s, self._on_timer)
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,14 +156,15 @@ class EventStream:
         if transport.get_write_buffer_size() > self._max_pending_bytes:
             self._drop()
 
-    def _send_first(self, data: bytes) -> None:
-        """The head and these events in one write."""
+    def _send_first(self, data: bytes, end: bytes = b"") -> None:
+        """The head, where it is not sent, and these events in one write; `end`: the end of the body too."""
         head = self._take_head()
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        sent = head + HTTP_CHUNK % (len(data), data) if data and self._chunked else head + data
-        if sent:
+        if self._chunked:
+            data = HTTP_CHUNK % (len(data), data) + end if data else end
+        if sent := head + data:
             transport.write(sent)
             self._written += len(sent)
             self._last_sent = self._loop.time()
@@ -212,24 +221,13 @@ class EventStream:
         if len(data) > PIECE_BYTES:
             await self.send_pieces(data)
             data = b""
-        self._send_last(data)
+        self._send_first(data, LAST_CHUNK)
         transport = self._protocol.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has disconnected")
         if self._protocol.writing_paused:
             await self._request.writer.drain()
         return CONNECTION_KEPT if self._chunked and self._request.keep_alive else CONNECTION_CLOSED
-
-    def _send_last(self, data: bytes) -> None:
-        """Sends these events and the end of the body in one write, with the head where it is not sent."""
-        head, transport = self._take_head(), self._transport
-        if transport is None or transport.is_closing():
-            return
-        if self._chunked:
-            data = HTTP_CHUNK % (len(data), data) + LAST_CHUNK if data else LAST_CHUNK
-        if head or data:
-            transport.write(head + data)
-        self._written += len(head) + len(data)
 
     async def fail(self, error: ApiError) -> web.StreamResponse:
         """Ends a stream that has begun with an error event, never with a regular end. Inside an event nothing else can
@@ -251,10 +249,10 @@ class EventStream:
                 return
             self._taken, due = taken, now + timing.stuck_s
         else:
-            self._taken, due = _NOTHING, self._last_sent + timing.silence_s
+            self._taken, due = _NOTHING, self._last_sent + self._silence_s
             if now >= due:
-                self.send(KEEP_ALIVE)
-                due = now + timing.silence_s
+                self.send(self._keep_alive)
+                due = now + self._silence_s
         self._timer = self._loop.call_at(due, self._on_timer)
 
     def _drop(self) -> None:

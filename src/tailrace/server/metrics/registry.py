@@ -74,10 +74,7 @@ class Gauge(Counter):
         self._store.reset(self.name)
 
     def set(self, value: float, *labels: str) -> None:
-        cells = self._cells.get(labels)
-        if cells is None:
-            cells = self._new_cells(labels)
-        cells[0] = value
+        self.cells_of(*labels)[0] = value
 
     @property
     def value(self) -> float:
@@ -131,11 +128,8 @@ class Metrics:
 
     def __init__(self, store: MetricValues | None = None) -> None:
         store = store if store is not None else ProcessValues()
-        counter, gauge, histogram = (
-            partial(Counter, store=store),
-            partial(Gauge, store=store),
-            partial(Histogram, store=store),
-        )
+        counter, gauge = partial(Counter, store=store), partial(Gauge, store=store)
+        histogram = partial(Histogram, store=store)
         self.requests = counter("tailrace_requests_total", "Requests answered.", ("route", "status"))
         self.in_flight = gauge("tailrace_requests_in_flight", "Requests being answered, streams included.")
         self.viewers = gauge("tailrace_viewers", "Streams that are being read.")

@@ -1,7 +1,7 @@
 """`/approvals`: everything that waits for a person's decision, over all sessions and platforms.
 
-Every key with `runs` sees all of it; `may_answer` says which of it this key may decide by `POST /runs/{id}/approval`
-(J110).
+Every key with `runs` or `approvals` sees all of it; `may_answer` says which of it this key may decide by
+`POST /runs/{id}/approval` (J110, N168).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tailrace.server.routes.sessions_schemas import place_of
 from tailrace.wire.sse import encode_event
 
 LOOK_AGAIN_S: Final = 30.0  # while something waits: the process that would tell of its end may have died
+ROUND_S: Final = 0.1  # at least so long between two listings for the streams
 
 
 class WaitingBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,46 +49,98 @@ class WaitingBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingList(msgspec.Struct, frozen=True):
-    """The oldest question first. `you` is the name of this key, `now` the server's clock."""
+    """The oldest question first. `you` is the name of this key, `answers_all` whether it may answer the questions of
+    others too, `now` the server's clock."""
 
     data: tuple[WaitingBody, ...]
     you: str
+    answers_all: bool
     now: float
 
 
+class Listing:
+    """What waited at one moment, encoded once for each key that is shown it (O181)."""
+
+    def __init__(self, version: bytes | None, waiting: Sequence[WaitingApproval]) -> None:
+        self.version = version
+        self.waiting = waiting
+        self._now = round(time.time(), 3)
+        self._events: dict[Identity, tuple[tuple[WaitingBody, ...], bytes]] = {}
+
+    def body(self, identity: Identity) -> WaitingList:
+        return WaitingList(
+            tuple(map(partial(_body, identity), self.waiting)), identity.name, identity.answers_all, self._now
+        )
+
+    def event(self, identity: Identity) -> tuple[tuple[WaitingBody, ...], bytes]:
+        """The questions, and the list as a server-sent event."""
+        if (known := self._events.get(identity)) is None:
+            body = self.body(identity)
+            event = encode_event(msgspec.json.encode(body).decode(), event="approvals")
+            known = self._events[identity] = (body.data, event)
+        return known
+
+
 class Approvals:
-    """The handlers."""
+    """The handlers. All streams share one wait for the next change and one listing after it (O181)."""
 
     def __init__(self, pipeline: RequestPipeline) -> None:
         self._pipeline = pipeline
         self._waiting = pipeline.app.waiting
+        self._streams = 0
+        self._last: Listing | None = None  # that the streams have
+        self._next: asyncio.Task[Listing] | None = None
 
     async def show_all(self, request: web.Request) -> web.Response:
         """What waits for a decision, over all sessions and platforms, the oldest first."""
-        return json_response(await self._list(request[IDENTITY]))
+        return json_response(Listing(None, await self._waiting.listed()).body(request[IDENTITY]))
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """The same list as server-sent events: an `approvals` event with all of it now, and whenever it changes.
 
         Has no end of its own, and no cursor: a client that comes back is told what waits then."""
-        identity = request[IDENTITY]
-        stream = self._pipeline.stream(request)
+        identity, stream = request[IDENTITY], self._pipeline.stream(request)
         stream.begin()
-        shown: tuple[WaitingBody, ...] | None = None
-        while True:
-            version = await self._waiting.version()
-            body = await self._list(identity)
-            if body.data != shown:
-                shown = body.data
-                await stream.send_pieces(encode_event(msgspec.json.encode(body).decode(), event="approvals"))
-                await stream.caught_up()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AGAIN_S if shown else None):
-                    await self._pipeline.unless_draining(self._waiting.next_version(version))
+        self._streams += 1
+        try:
+            listing = await self._listing_after(None)
+            shown: tuple[WaitingBody, ...] | None = None
+            while True:
+                data, event = listing.event(identity)
+                if data != shown:
+                    shown = data
+                    if not stream.send_shared(event):
+                        await stream.send_pieces(event)
+                    await stream.caught_up()
+                listing = await self._listing_after(listing)
+        finally:
+            self._streams -= 1
+            if not self._streams:
+                self._last = None
+                if self._next is not None:
+                    self._next.cancel()
 
-    async def _list(self, identity: Identity) -> WaitingList:
-        waiting = await self._waiting.listed()
-        return WaitingList(tuple(map(partial(_body, identity), waiting)), identity.name, round(time.time(), 3))
+    async def _listing_after(self, shown: Listing | None) -> Listing:
+        """The one that the other streams have, or the next."""
+        if self._last is not None and self._last is not shown:
+            return self._last
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._list_again(self._last))
+        return await asyncio.shield(self._next)
+
+    async def _list_again(self, last: Listing | None) -> Listing:
+        """The list after its next change. Raises `ApiError` 503 when the server stops."""
+        try:
+            if last is not None:
+                await asyncio.sleep(ROUND_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_AGAIN_S if last.waiting else None):
+                        await self._pipeline.unless_draining(self._waiting.next_version(last.version))
+            version = await self._waiting.version()
+            self._last = Listing(version, await self._waiting.listed())
+            return self._last
+        finally:
+            self._next = None
 
 
 def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:
@@ -106,12 +159,12 @@ def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:
         requester_name=asked.requester_name,
         asked_at=asked.asked_at,
         expires_at=asked.expires_at,
-        may_answer=asked.requester == identity.name,
+        may_answer=identity.may_answer(asked.requester),
     )
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
-    api, route = Approvals(pipeline), partial(Route, access="runs")
+    api, route = Approvals(pipeline), partial(Route, access="approvals")
     return (
         route("GET", "/approvals", api.show_all, answer=WaitingList),
         route("GET", "/approvals/stream", api.stream, streams=True),

@@ -54,6 +54,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         is not there, and why. A bus that is away is `degraded`: nothing is lost without it."""
         app, metrics = pipeline.app, pipeline.metrics
         missing = await unavailable_parts(app.journal, app.bus)
+        pipeline.storage_failed = "store" in missing
         reasons: dict[str, str] = {part: app.redactor.redact(_reason(failure)) for part, failure in missing.items()}
         if "store" in missing:
             told = as_api_error(missing["store"])

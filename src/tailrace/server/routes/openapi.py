@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -12,33 +13,15 @@ from aiohttp import web
 
 from tailrace import __version__
 from tailrace.messages import JsonObject
-from tailrace.server.http.api_errors import Shape, shape_of
+from tailrace.server.http.api_errors import error_format
 from tailrace.server.http.request_body import needs_nothing
 from tailrace.server.http.route import TEXT, Body, Route, nullable, object_schema
 
 _REF: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_]+)(?::[^{}]*)?\}")
-_DESCRIPTIONS: Final = {
-    204: "Nothing is left to send: the client has every event, or no run is under way.",
-    400: "The request is invalid.",
-    401: "The API key is missing or invalid.",
-    403: "The key, the origin or the host is not allowed to do this.",
-    404: "Not found.",
-    406: "The client does not accept what this route answers with.",
-    408: "The body did not arrive in time.",
-    409: "The request conflicts with the current state.",
-    410: "The events are no longer kept.",
-    413: "The body is too large.",
-    422: "The provider cannot process the request.",
-    429: "The provider's rate limit is reached.",
-    501: "Not implemented.",
-    502: "The provider failed.",
-    503: "Temporarily unavailable; `Retry-After` says when to retry.",
-    504: "The provider did not answer in time.",
-}
 _ALWAYS: Final = (400, 401, 403, 503)
 _OPENAI_ERROR: Final = {"message": TEXT, "type": TEXT, "param": nullable("string"), "code": nullable("string")}
-ERROR_SCHEMAS: Final[dict[Shape, JsonObject]] = {
+ERROR_SCHEMAS: Final[dict[str, JsonObject]] = {
     "openai": object_schema({"error": object_schema(_OPENAI_ERROR)}),
     "anthropic": object_schema(
         {"type": {"const": "error"}, "error": object_schema({"type": TEXT, "message": TEXT})}, {"request_id": TEXT}
@@ -156,9 +139,9 @@ def _answer(route: Route, schema: Any) -> JsonObject:
 
 
 def _error(route: Route, status: int) -> JsonObject:
-    described: JsonObject = {"description": _DESCRIPTIONS[status]}
+    described: JsonObject = {"description": HTTPStatus(status).phrase}
     if status >= 400:
-        shape = shape_of(route.path)
+        shape = error_format(route.path)
         ref = {"$ref": _REF.format(name=f"Error_{shape}")}
         described["content"] = {"text/plain" if shape == "text" else "application/json": {"schema": ref}}
     return described

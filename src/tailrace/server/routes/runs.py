@@ -14,15 +14,14 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.fork import ForkRequest
-from tailrace.agent.service import TurnSpec
-from tailrace.app.costs import Costs
+from tailrace.agent.session import TURN_KIND
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.error_advice import run_advice
 from tailrace.app.models import AGENT, named
 from tailrace.app.timeline import Timeline
 from tailrace.app.timeline.export_html import read_export
 from tailrace.app.timeline.read import read_timeline
 from tailrace.app.timeline.run_overview import tries_of_last_call
-from tailrace.app.timeline.tool_outputs import tool_outputs
 from tailrace.config.presets import provider_dialects
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
@@ -30,15 +29,19 @@ from tailrace.events.speakers import SpokenBy
 from tailrace.flows.definition.public_ids import public_id, run_id_of
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
+from tailrace.messages import Dialect
 from tailrace.ports import ENDED, Run
 from tailrace.runs.approval_words import outcome_words
+from tailrace.runs.view import RunView
+from tailrace.runs.view.changes import CallEnded
+from tailrace.server.frontends.client_thread import requester
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import TEXT, Route, json_response
 from tailrace.server.http.session_access import check_session, key_was_used, scoped_key
 from tailrace.server.routes import runs_schemas as schemas
-from tailrace.server.routes.log_stream import log_end, log_route, stream_log
+from tailrace.server.routes.streams.log_stream import log_end, log_route, stream_log
 from tailrace.server.v1.model_target import require_model, turn_model
 
 # A browser that shows the file instead of saving it runs none of its scripts with this server's rights (J123).
@@ -46,26 +49,36 @@ _EXPORT_HEADERS: Final = {"Content-Security-Policy": "sandbox", "X-Content-Type-
 
 
 class Runs:
-    """The handlers; each says which exceptions it leaves to the pipeline."""
+    """The handlers."""
 
     def __init__(self, pipeline: RequestPipeline) -> None:
         self._pipeline = pipeline
         self._app = pipeline.app
         self._journal = pipeline.app.journal
-        self._costs = Costs(pipeline.app.config)
-        self._dialects = provider_dialects(pipeline.app.config)
+        self._costs = pipeline.app.costs
+
+    def _dialects(self) -> dict[str, Dialect]:
+        return provider_dialects(self._app.config)
 
     async def create(self, request: web.Request) -> web.Response:
         """Starts a run of the agent; it goes on whether or not a client watches.
 
-        201, also for the run that already has this idempotency key. Raises 403 for the session of a platform's chat,
-        404 for an unknown model, 409 where the key belongs to another request."""
+        201, also for the run that already has this idempotency key; 409 where another request has it. 202 where a run
+        of the session is under way and takes the input as a message (`busy: steer`)."""
         body = await read_as(request, schemas.NewRunBody)
         identity = request[IDENTITY]
         check_session(body.session, identity, "session")
         key = scoped_key(body.idempotency_key, identity)
         spec = schemas.turn_of(body, model=turn_model(self._app, body.model, identity), requester=identity.name)
-        run = await self._pipeline.run_to_end(
+        if body.busy == "steer" and body.session:
+            steered = await self._app.steering.steer_session(
+                body.session, spec.message, by=identity.name, idempotency_key=key, of_requester=identity.name
+            )
+            if steered is not None:
+                run, steer = steered
+                answer = schemas.NewRunStatusBody(run.id, run.state, schemas.steer_status(steer))
+                return json_response(answer, status=202)
+        run = await self._pipeline.begin_run(
             self._app.agents.submit(
                 spec,
                 session=body.session,
@@ -80,8 +93,7 @@ class Runs:
     async def fork(self, request: web.Request) -> web.Response:
         """Starts a run that begins from the facts of this one up to an event, in a session of its own.
 
-        201, also for the fork that already has this idempotency key. Raises 400 where no turn can begin there, 404 for
-        an unknown run or model, 409 for an event that is not there and where the key belongs to another request."""
+        201, also for the fork that already has this idempotency key; 409 where another request has it."""
         body = await read_as(request, schemas.ForkBody)
         agents, identity = self._app.agents, request[IDENTITY]
         key = scoped_key(body.idempotency_key, identity)
@@ -99,7 +111,7 @@ class Runs:
         require_model(self._app, spec.model or AGENT, identity)
         self._app.models.routes(named(self._app.config, spec.model))
         durability = body.durability or self._app.config.store.durability
-        run = await self._pipeline.run_to_end(agents.start_fork(spec, idempotency_key=key, durability=durability))
+        run = await self._pipeline.begin_run(agents.start_fork(spec, idempotency_key=key, durability=durability))
         if key and not self._is_of(run, spec, run.new.session):
             raise key_was_used()
         return json_response(
@@ -110,8 +122,7 @@ class Runs:
         """Asks the question of an ended run again, in its session and in its place: the model is not told of the first
         try.
 
-        201, also for the run that already has this idempotency key. Raises 400 where another message follows the run
-        and for a fork, 403 for the session of a platform's chat, 409 for a run that has not ended."""
+        201, also for the run that already has this idempotency key. 400 where another message follows the run."""
         body = await read_as(request, schemas.RetryBody)
         identity, run_id, agents = request[IDENTITY], _run_id(request), self._app.agents
         key = scoped_key(body.idempotency_key, identity)
@@ -122,7 +133,7 @@ class Runs:
             spec = await agents.retried_turn(run_id, requester=identity.name)
             require_model(self._app, spec.model or AGENT, identity)
             durability = self._app.config.store.durability
-            run = await self._pipeline.run_to_end(
+            run = await self._pipeline.begin_run(
                 agents.submit(spec, session=session, idempotency_key=key, durability=durability)
             )
         if key and run.new.input.get("retry_of") != run_id:
@@ -171,21 +182,23 @@ class Runs:
         return json_response(state)
 
     async def _outputs(self, run_id: str) -> tuple[schemas.ToolOutput, ...]:
-        recorded = tool_outputs(await self._journal.facts(run_id))
-        return tuple(schemas.output_of(index, output) for index, output in sorted(recorded.items()))
+        view, found = RunView(), dict[int, schemas.ToolOutput]()
+        for entry in await self._journal.facts(run_id):
+            for change in view.apply(entry):
+                if isinstance(change, CallEnded) and change.index is not None and change.output is not None:
+                    found[change.index] = schemas.output_of(change.index, change.output)
+        return tuple(found[index] for index in sorted(found))
 
     async def timeline(self, request: web.Request) -> web.Response:
         """The timeline of a run: its attempts, texts, tools, approvals and notices, with their times."""
         query = query_of(request, schemas.RunQuery)
-        timeline = await read_timeline(
-            self._journal, _run_id(request), reasoning=query.reasoning, dialects=self._dialects
-        )
-        return json_response(timeline)
+        run_id, reasoning = _run_id(request), query.reasoning
+        return json_response(await read_timeline(self._journal, run_id, reasoning=reasoning, dialects=self._dialects()))
 
     async def export(self, request: web.Request) -> web.Response:
         """The run as one HTML file that needs nothing else: its timeline, and a replay of what its viewers saw."""
         query, run_id = query_of(request, schemas.RunQuery), request.match_info["id"]
-        page = await read_export(self._journal, run_id_of(run_id), reasoning=query.reasoning, dialects=self._dialects)
+        page = await read_export(self._journal, run_id_of(run_id), reasoning=query.reasoning, dialects=self._dialects())
         name = "".join(char if char.isalnum() or char in "-_" else "_" for char in run_id) + ".html"
         headers = {"Content-Disposition": f'attachment; filename="{name}"', **_EXPORT_HEADERS}
         return web.Response(text=page, content_type="text/html", charset="utf-8", headers=headers)
@@ -199,16 +212,48 @@ class Runs:
         run = await self._journal.get(run_id)
         return json_response(schemas.StopStatusBody(public_id(run), run.state if run.state in ENDED else "stopping"))
 
-    async def approve(self, request: web.Request) -> web.Response:
-        """Answers an approval of a run that this key started.
+    async def steer(self, request: web.Request) -> web.Response:
+        """Gives the run a message while it is under way: the turn's next model call has it as the user's.
 
-        Any other key may not (J110). Taken while the server ends too: a run that waits for a person is given back then,
+        202 once the run's log has it, also for the message that already has this idempotency key."""
+        body = await read_as(request, schemas.SteerBody)
+        run_id, identity = await self._steered_run(request), request[IDENTITY]
+        key, message = scoped_key(body.idempotency_key, identity), schemas.steer_message(body)
+        steer = await self._app.steering.steer(run_id, message, by=identity.name, idempotency_key=key)
+        return json_response(schemas.steer_status(steer), status=202)
+
+    async def show_steers(self, request: web.Request) -> web.Response:
+        """The messages that the run was given while it was under way, with their states."""
+        steers = await self._app.steering.list(_run_id(request))
+        return json_response(schemas.SteerList(tuple(map(schemas.steer_status, steers))))
+
+    async def take_back(self, request: web.Request) -> web.Response:
+        """Takes a message back that no model call has yet; 409 for one that the model was given."""
+        run_id = await self._steered_run(request)
+        steer_id, by = request.match_info["steer_id"], request[IDENTITY].name
+        return json_response(schemas.steer_status(await self._app.steering.take_back(run_id, steer_id, by=by)))
+
+    async def _steered_run(self, request: web.Request) -> str:
+        """Raises `ApiError` 403 for a model, a platform's chat, or the turn of another requester, which is not the
+        caller's to speak to: what that turn may do was allowed to its requester (J110)."""
+        run = await self._journal.get(_run_id(request))
+        check_session(run.new.session, request[IDENTITY], "session")
+        if run.new.kind == TURN_KIND:
+            require_model(self._app, run.new.model or AGENT, request[IDENTITY])
+            if not request[IDENTITY].may_answer(requester(run)):
+                message = "only the key that started this run, or one with the scope 'approvals', may give it messages"
+                raise ApiError(403, message, code="not_the_requester")
+        return run.id
+
+    async def approve(self, request: web.Request) -> web.Response:
+        """Answers an approval of a run that this key started, or of any run with the scope `approvals`.
+
+        Taken while the server ends too: a run that waits for a person is given back then,
         and the answer is kept for the process that goes on with it."""
         answer = await read_as(request, schemas.ApprovalAnswer)
         run_id, identity = _run_id(request), request[IDENTITY]
         approval = await self._approval(run_id, answer.approval_id)
-        if approval.asked.requester != identity.name:
-            raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
+        identity.require_answer(approval.asked.requester)
         if approval.decision is not None:
             raise ApiError(
                 409, f"this approval is closed: {outcome_words(approval.asked, approval)}", param="approval_id"
@@ -216,7 +261,12 @@ class Runs:
         if answer.reason and answer.decision != "deny":
             raise ApiError(400, "only a denial takes a reason", param="reason")
         await self._app.agents.answer(
-            run_id, answer.approval_id, answer.decision, by=identity.name, reason=answer.reason
+            run_id,
+            answer.approval_id,
+            answer.decision,
+            by=identity.name,
+            reason=answer.reason,
+            authorised=True,
         )
         run = await self._journal.get(run_id)
         return json_response(schemas.RunStatusBody(public_id(run), run.state))
@@ -250,7 +300,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     begins, status = partial(route, "POST", status=201), schemas.RunStatusBody
     shows = partial(route, "GET", query=schemas.RunQuery, errors=(404,))
     return (
-        begins("/runs", api.create, body=schemas.NewRunBody, answer=status, errors=(404, 409, 413)),
+        begins("/runs", api.create, body=schemas.NewRunBody, answer=schemas.NewRunStatusBody, errors=(404, 409, 413)),
         route("GET", "/runs", api.show_all, query=schemas.RunsQuery, answer=schemas.RunList),
         shows("/runs/{id}", api.show, answer=schemas.RunState),
         log_route("/runs/{id}/stream", api.stream, schemas.RunStreamQuery),
@@ -263,8 +313,26 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("POST", "/runs/{id}/stop", api.stop, answer=schemas.StopStatusBody, errors=(404,)),
         route(
             "POST",
+            "/runs/{id}/steer",
+            api.steer,
+            status=202,
+            body=schemas.SteerBody,
+            answer=schemas.SteerStatusBody,
+            errors=(403, 404, 409, 413),
+        ),
+        route("GET", "/runs/{id}/steer", api.show_steers, answer=schemas.SteerList, errors=(404,)),
+        route(
+            "DELETE",
+            "/runs/{id}/steer/{steer_id}",
+            api.take_back,
+            answer=schemas.SteerStatusBody,
+            errors=(403, 404, 409),
+        ),
+        route(
+            "POST",
             "/runs/{id}/approval",
             api.approve,
+            access="approvals",
             body=schemas.ApprovalAnswer,
             answer=status,
             errors=(403, 404, 409),

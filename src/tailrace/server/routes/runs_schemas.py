@@ -11,12 +11,13 @@ from msgspec import Meta
 
 from tailrace import events
 from tailrace.agent.safety.approval import MAX_REASON
-from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
+from tailrace.agent.turn_spec import Busy, TurnSpec
 from tailrace.app.costs import Costs
 from tailrace.app.timeline.question import question_of as question_of_run
 from tailrace.app.timeline.question import speaker_of
 from tailrace.app.timeline.run_summary import answering_model, duration_s, ended_at
+from tailrace.events.steers import ReturnReason, SteerInput, SteerState
 from tailrace.flows.definition.public_ids import RUN, public_id, run_id_of
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.instance_state import instance_state
@@ -25,7 +26,7 @@ from tailrace.messages import FileChange, Message, Usage, user
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.routes.log_stream import CursorQuery
+from tailrace.server.routes.streams.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
 
 Name = Annotated[str, Meta(max_length=256)]
@@ -55,13 +56,15 @@ class InputMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`input`: a text, or messages of which the last is the user's; those before it are then the whole history."""
+    """`input`: a text, or messages of which the last is the user's; those before it are then the whole history. `busy`:
+    whether a run of the session that is under way is stopped, waited for, or given the message."""
 
     input: str | Annotated[tuple[InputMessage, ...], Meta(min_length=1)]
     model: Name = ""
     session: Name = ""
     idempotency_key: Name = ""
     durability: Durability | None = None
+    busy: Busy = "interrupt"
 
 
 class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,6 +78,13 @@ class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Name = ""
     idempotency_key: Name = ""
     durability: Durability | None = None
+
+
+class SteerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`input`: what the user says to the run that is under way, a text or parts."""
+
+    input: str | Annotated[list[TextPart | ImagePart], Meta(min_length=1)]
+    idempotency_key: Name = ""
 
 
 class RetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,6 +125,27 @@ class RunStreamQuery(CursorQuery, frozen=True):
 class RunStatusBody(msgspec.Struct, frozen=True):
     id: str
     status: State
+
+
+class SteerStatusBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message for a run. `accepted`: the log has it. `committed`: the model is given it. `returned`: it will not be,
+    and `reason` says why."""
+
+    id: str
+    state: SteerState
+    input: SteerInput
+    by: str
+    reason: ReturnReason | None = None
+
+
+class NewRunStatusBody(RunStatusBody, frozen=True, omit_defaults=True):
+    """`steer`: with `busy: steer` the run was under way, and has the input as this message."""
+
+    steer: SteerStatusBody | None = None
+
+
+class SteerList(msgspec.Struct, frozen=True):
+    data: tuple[SteerStatusBody, ...]
 
 
 class StopStatusBody(msgspec.Struct, frozen=True):
@@ -191,6 +222,7 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     reasoning_pieces: tuple[tuple[int, int], ...] | None = None  # (attempt, characters) of `reasoning`, in order
     tools: tuple[events.ToolSoFar, ...] = ()
     approvals: tuple[events.ApprovalSoFar, ...] = ()
+    steers: tuple[events.SteerSoFar, ...] = ()
     outputs: tuple[ToolOutput, ...] | None = None
     tries: int = 0  # attempts at the last model call, where there is an `error`
     advice: str = ""  # what to do about it, where that is known
@@ -291,6 +323,7 @@ def state_of(
         reasoning_pieces=state.reasoning.pieces if reasoning else None,
         tools=state.tools,
         approvals=state.approvals,
+        steers=state.steers,
         outputs=outputs,
     )
 
@@ -303,7 +336,7 @@ def turn_of(body: NewRunBody, *, model: str, requester: str) -> TurnSpec:
     if isinstance(body.input, str):
         message = user(body.input)
         _check_asks(message)
-        return TurnSpec(message, model=model, requester=requester, reachable=True)
+        return TurnSpec(message, model=model, requester=requester, reachable=True, busy=body.busy)
     conversation = ChatConversation()
     for given in sorted(body.input, key=lambda message: message.role not in ("system", "developer")):
         conversation.add(msgspec.to_builtins(given), "input")
@@ -319,12 +352,24 @@ def turn_of(body: NewRunBody, *, model: str, requester: str) -> TurnSpec:
         history=history if history or not body.session else None,
         requester=requester,
         reachable=True,
+        busy=body.busy,
     )
 
 
 def _check_asks(message: Message) -> None:
     if message.is_blank:
         raise ApiError(400, "input: nothing was asked", param="input")
+
+
+def steer_message(body: SteerBody) -> Message:
+    """Raises `ApiError` 400 where it says nothing."""
+    given = body.input if isinstance(body.input, str) else (InputMessage("user", body.input),)
+    return turn_of(NewRunBody(given), model="", requester="").message
+
+
+def steer_status(steer: events.SteerSoFar) -> SteerStatusBody:
+    accepted = steer.accepted
+    return SteerStatusBody(accepted.steer_id, steer.state, accepted.input, accepted.by, steer.reason)
 
 
 def question_of(body: ForkBody) -> Message | None:

@@ -18,6 +18,7 @@ from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of
+from tailrace.flows.definition.orch8 import read_definition
 from tailrace.flows.definition.public_ids import public_id, run_id_of
 from tailrace.flows.definition.sequence_store import SequenceVersion
 from tailrace.flows.definition.signals import unknown_signal
@@ -33,8 +34,8 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as, read_body, read_object
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.http.session_access import key_was_used, scoped_key
-from tailrace.server.routes.log_stream import CursorQuery, log_end, log_route, stream_log
 from tailrace.server.routes.runs_schemas import Page, before_of, page_of
+from tailrace.server.routes.streams.log_stream import CursorQuery, log_end, log_route, stream_log
 
 OWN_SIGNALS: Final = frozenset({PAUSE, RESUME, CANCEL})
 SEQUENCES: Final = "sequences"  # among the models of a key: what has its models in its steps
@@ -56,11 +57,32 @@ class SequenceList(msgspec.Struct, frozen=True):
     page: Page
 
 
+class Orch8Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    data: JsonObject = {}
+
+
 class NewInstance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`context`, `tenant_id`, `namespace`, `metadata`: as orch8 writes them; `context.data` is the input."""
+
     sequence_id: Name
     input: JsonObject = {}
     dry_run: bool = False
     idempotency_key: Name = ""
+    context: Orch8Context | None = None
+    tenant_id: Name = ""
+    namespace: Name = ""
+    metadata: JsonObject = {}
+
+    @property
+    def given(self) -> JsonObject:
+        return self.input if self.context is None else self.context.data
+
+
+class InstanceStreamQuery(CursorQuery, frozen=True):
+    """`poll_ms`, `poll_interval_ms`: of orch8's clients; nothing is polled here."""
+
+    poll_ms: int = 0
+    poll_interval_ms: int = 0
 
 
 class InstanceStatus(msgspec.Struct, frozen=True):
@@ -132,18 +154,21 @@ class Sequences:
     async def start(self, request: web.Request) -> web.Response:
         """Starts an instance of a sequence; it goes on whether or not a client watches.
 
-        201, also for the instance that already has this idempotency key. Raises 404 for an unknown sequence, 409
-        where the key belongs to another request."""
+        201, also for the instance that already has this idempotency key; 409 where another request has it."""
         body = await read_as(request, NewInstance)
         request[IDENTITY].require_model(SEQUENCES)
         version = await self._flows.library.get(body.sequence_id)
         key = scoped_key(body.idempotency_key, request[IDENTITY])
         try:
-            run = await self._pipeline.run_to_end(
-                self._flows.start(
-                    version, body.input, dry_run=body.dry_run, idempotency_key=key, requester=request[IDENTITY].name
-                )
+            begun = self._flows.start(
+                version,
+                body.given,
+                dry_run=body.dry_run,
+                idempotency_key=key,
+                requester=request[IDENTITY].name,
+                is_admin=request[IDENTITY].may("admin"),
             )
+            run = await self._pipeline.begin_run(begun)
         except DefinitionError as exc:
             raise _invalid_definition(exc) from exc
         if key and not _same_request(run, body):
@@ -190,8 +215,9 @@ class Sequences:
     async def retry(self, request: web.Request) -> web.Response:
         """Starts a new instance that resumes at the step where this one failed."""
         try:
-            again = self._flows.retry(request.match_info["id"], requester=request[IDENTITY].name)
-            run = await self._pipeline.run_to_end(again)
+            caller = request[IDENTITY]
+            again = self._flows.retry(request.match_info["id"], requester=caller.name, is_admin=caller.may("admin"))
+            run = await self._pipeline.begin_run(again)
         except DefinitionError as exc:
             raise ApiError(409, exc.message) from exc
         return json_response(await self._status(run), status=201)
@@ -200,7 +226,7 @@ class Sequences:
         """`state`, `step`, `llm_delta`, `attempt_discarded` and `output` as they happen, then `done`.
 
         A cursor ahead of the log gets 409 (H98)."""
-        query = query_of(request, CursorQuery)
+        query = query_of(request, InstanceStreamQuery)
         log = log_end(await self._flows.get(request.match_info["id"]))
         async with self._flows.watched(log.run_id):
             return await stream_log(self._pipeline, request, log, instance_frame, after=query.after)
@@ -209,7 +235,7 @@ class Sequences:
 async def _definition(request: web.Request) -> Definition:
     """JSON, or YAML where the content type says so. Raises `DefinitionError`, `ApiError`."""
     if "yaml" not in request.content_type:
-        return parsed(await read_object(request, max_bytes=MAX_BYTES))
+        return read_definition(await read_object(request, max_bytes=MAX_BYTES))
     try:
         return await parse_yaml((await read_body(request, max_bytes=MAX_BYTES, as_json=False)).decode())
     except UnicodeDecodeError as exc:
@@ -228,7 +254,7 @@ def _same_request(run: Run, body: NewInstance) -> bool:
     sequence = run_id_of(stored.get("sequence_id", ""))
     return (sequence, stored.get("input", {}), stored.get("dry_run", False)) == (
         run_id_of(body.sequence_id),
-        body.input,
+        body.given,
         body.dry_run,
     )
 
@@ -255,7 +281,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("GET", "/instances", api.show_instances, query=ListQuery, answer=InstanceList),
         route("GET", "/instances/{id}", api.show, answer=Instance, errors=(404,)),
         route("GET", "/instances/{id}/graph", api.graph, answer=InstanceGraph, errors=(404,)),
-        log_route("/instances/{id}/stream", api.stream, CursorQuery),
+        log_route("/instances/{id}/stream", api.stream, InstanceStreamQuery),
         route("POST", "/instances/{id}/signals", api.signal, body=SignalBody, answer=status, errors=(400, 404, 409)),
         begins("/instances/{id}/retry", api.retry, answer=status, errors=(404, 409)),
     )

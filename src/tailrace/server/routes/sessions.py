@@ -15,7 +15,6 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.session import TURN_KIND
-from tailrace.app.costs import Costs
 from tailrace.app.housekeeping import EDITOR_SESSIONS
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.errors import RunNotFound
@@ -30,7 +29,6 @@ from tailrace.server.http.request_body import IDENTITY, query_of
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.http.session_access import check_name, check_session
 from tailrace.server.routes.runs_schemas import Page, RunState, RunSummary, before_of, state_of, summary_of
-from tailrace.server.routes.session_stream import SessionFeed, parse_cursor
 from tailrace.server.routes.sessions_schemas import (
     SessionList,
     SessionQuery,
@@ -40,6 +38,7 @@ from tailrace.server.routes.sessions_schemas import (
     SessionSummary,
     session_summary,
 )
+from tailrace.server.routes.streams.session_stream import SessionFeed, parse_cursor
 
 _DELETED_KINDS = (TURN_KIND, CALL_KIND)  # a conversation of `/v1/responses` has calls of raw models too
 _DELETED_AT_ONCE = 200
@@ -51,7 +50,7 @@ class Sessions:
     def __init__(self, pipeline: RequestPipeline) -> None:
         self._pipeline = pipeline
         self._journal = pipeline.app.journal
-        self._costs = Costs(pipeline.app.config)
+        self._costs = pipeline.app.costs
 
     async def show_all(self, request: web.Request) -> web.Response:
         """The conversations, the one that was asked last first.
@@ -165,16 +164,10 @@ class Sessions:
             for run in await self._journal.runs(session=session, kind=kind, states=_UNFINISHED, limit=1):
                 raise ApiError(409, f"run {run.id} has not ended; stop it first", code="session_busy")
         for delivery in await self._journal.runs(kind=DELIVERY, states=_UNFINISHED, limit=_DELETED_AT_ONCE):
-            shown = await self._shown_in(delivery)
-            if shown is not None and shown.new.session == session:
-                raise ApiError(409, f"run {shown.id} is still being shown in a chat", code="session_busy")
-
-    async def _shown_in(self, delivery: Run) -> Run | None:
-        """The run that a delivery shows."""
-        try:
-            return await self._journal.get(str(delivery.new.input.get("run_id", "")))
-        except RunNotFound:
-            return None
+            with suppress(RunNotFound):
+                shown = await self._journal.get(str(delivery.new.input.get("run_id", "")))
+                if shown.new.session == session:
+                    raise ApiError(409, f"run {shown.id} is still being shown in a chat", code="session_busy")
 
     async def _delete(self, session: str) -> None:
         """The newest first: what is left of one that broke off keeps its title."""
@@ -185,12 +178,9 @@ class Sessions:
             while runs := await self._journal.runs(session=session, kind=kind, before=before, limit=_DELETED_AT_ONCE):
                 before = runs[-1].id
                 for run in runs:
-                    await self._delete_run(run)
-
-    async def _delete_run(self, run: Run) -> None:
-        if run.state in ENDED:  # not one that has begun meanwhile: the conversation goes on with it
-            with suppress(RunNotFound):
-                await self._journal.delete(run.id)
+                    if run.state in ENDED:  # not one that has begun meanwhile: the conversation goes on with it
+                        with suppress(RunNotFound):
+                            await self._journal.delete(run.id)
 
 
 _UNFINISHED: tuple[State, ...] = ("pending", "running", "parked")

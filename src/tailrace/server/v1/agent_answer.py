@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -19,12 +20,11 @@ from tailrace.runs.view.changes import AttemptBegan, CallRuns
 from tailrace.server.http.api_errors import ApiError, error_delta
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
-from tailrace.server.v1.client_call import ClientCall, set_ignored_header
+from tailrace.server.v1.client_call import ClientCall, question_delta, set_ignored_header
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec, with_turns_own_calls
 from tailrace.wire.served_dialect import AnswerEncoder
 from tailrace.wire.sse import encode_comment
-from tailrace.wire.translation.message_deltas import message_deltas
 
 
 async def answer_turn(call: ClientCall) -> web.StreamResponse:
@@ -81,15 +81,14 @@ class _AgentAnswer:
             return says.encode([error_delta(error)])
 
         stream = self._pipeline.stream(request, error_frame=error_frame)
-        at_once = self._app.config.streaming.api_server is False
 
         def encoded(batch: Batch) -> bytes:
-            return _encoded(batch, log_to_deltas, encoder, begun=stream.begun, at_once=at_once)
+            return _encoded(batch, log_to_deltas, encoder, begun=stream.begun)
 
         def take(batch: Batch) -> bool:
             if not batch.stored or not stream.takes(len(batch.stored)):
                 return False
-            if not at_once and (text := log_to_deltas.chunk_text(batch)):  # nearly every batch
+            if text := log_to_deltas.chunk_text(batch):  # nearly every batch
                 stream.send(encoder.encode_text(text))
             else:
                 stream.send(encoded(batch))
@@ -104,12 +103,10 @@ class _AgentAnswer:
             await self._stop_run(run)
             raise
         log_to_deltas.raise_failure()
-        if at_once:
-            deltas = [*message_deltas(log_to_deltas.message()), *log_to_deltas.end_deltas()]
-            await stream.send_pieces(encoder.encode(deltas))
         return await stream.end(encoder.close(log_to_deltas.stop(), at=time.time()))
 
     def _reader_of(self, run: Run) -> LogToDeltas:
+        request = self._call.request
         return LogToDeltas(
             turn_id=run.id,
             foreign=[tool.name for tool in self._spec.foreign],
@@ -117,37 +114,40 @@ class _AgentAnswer:
             source=self._source,
             last_message_only=is_last_message_only(self._spec),
             in_order=self._call.dialect.keeps_order,
+            ask=partial(
+                question_delta, self._call.dialect, run.id, f"{request.scheme}://{request.headers.get('Host', '')}"
+            ),
         )
 
     async def _start_run(self) -> Run:
-        disconnected = asyncio.Event()
-        try:
-            return await self._pipeline.run_to_end(self._submit(disconnected))
-        except asyncio.CancelledError:
-            disconnected.set()
-            raise
+        """Stops the run where the client has gone before it was recorded."""
+        gone = False
 
-    async def _submit(self, disconnected: asyncio.Event) -> Run:
-        run = await self._app.agents.submit(self._spec, durability=self._app.config.store.durability)
-        self._app.agents.pin(run.id)
-        if disconnected.is_set():
-            await self._app.agents.stop(run.id)
-        return run
+        async def submit() -> Run:
+            run = await self._app.agents.submit(self._spec, durability=self._app.config.store.durability)
+            self._app.agents.pin(run.id)
+            if gone:
+                await self._app.agents.stop(run.id)
+            return run
+
+        try:
+            return await self._pipeline.begin_run(submit())
+        except asyncio.CancelledError:
+            gone = True
+            raise
 
     async def _stop_run(self, run: Run) -> None:
         await self._pipeline.run_to_end(self._app.agents.stop(run.id))
 
 
-def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: AnswerEncoder, *, begun: bool, at_once: bool) -> bytes:
-    """The answer's deltas as events, the agent's activity as comments. A turn that fails before its
-    first text or tool begins no stream (D52). `at_once`: the activity alone."""
+def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: AnswerEncoder, *, begun: bool) -> bytes:
+    """The answer's deltas as events, the agent's activity as comments. A turn that fails before its first text or tool
+    begins no stream (D52)."""
     out: list[bytes] = []
     for entry in batch:
         for change, deltas in log_to_deltas.take_entry(entry):
             if isinstance(change, AttemptBegan):
                 encoder.new_attempt(change.asked.provider)
-            if deltas and at_once:
-                continue
             if deltas:
                 data = encoder.encode(deltas)
                 if begun or out or log_to_deltas.finished is None or log_to_deltas.failure() is None:

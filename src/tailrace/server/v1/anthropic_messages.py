@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import (
@@ -28,9 +25,6 @@ from tailrace.server.v1.model_target import require_model
 from tailrace.server.v1.token_count import count_input_tokens
 from tailrace.wire.dialects import ANTHROPIC
 
-# Versions differ in what they refuse and in fields that we never send: our answers are valid in all of them. A version
-# newer than this server must not lock its clients out.
-_VERSION: Final = re.compile(r"20\d\d-\d\d-\d\d")
 _HEADERS = {
     "anthropic-version": "A date, `2023-06-01` or `2026-10-21` for instance; may be left out.",
     "anthropic-beta": "Features that a raw model of Anthropic's dialect is asked for, separated by commas.",
@@ -55,7 +49,6 @@ _ANSWER = object_schema(
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def create(request: web.Request) -> web.StreamResponse | Answering:
         """A message, streamed or whole."""
-        _check_version(request)
         client_request = read_client_request(request, ANTHROPIC, await read_object(request))
         return await answer_call(ClientCall(pipeline, request, client_request, ANTHROPIC))
 
@@ -63,7 +56,6 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         """How many tokens a message's input is.
 
         The provider's own count where its API has one, an estimate elsewhere."""
-        _check_version(request)
         body = await read_object(request)
         client_request = read_client_request(request, ANTHROPIC, {"max_tokens": 1, **body})
         written = {name: value for name, value in client_request.body.items() if name in body}  # without our limit
@@ -84,9 +76,3 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
             errors=(404, 408, 413, 422, 429, 502, 504),
         ),
     )
-
-
-def _check_version(request: web.Request) -> None:
-    version = request.headers.get("anthropic-version")
-    if version is not None and not _VERSION.fullmatch(version):
-        raise ApiError(400, f"anthropic-version is a date, not {version[:40]!r}", param="anthropic-version")

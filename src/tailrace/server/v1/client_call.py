@@ -8,11 +8,13 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.messages import JsonObject, Message
+from tailrace.events import ApprovalAsked
+from tailrace.messages import AnyDelta, JsonObject, Message
 from tailrace.ports import Run
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IGNORED
 from tailrace.system.private_apis import request_values
+from tailrace.tools.typed import preview_line
 from tailrace.wire.client_request import ClientRequest, InvalidRequest
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import ANTHROPIC, CHAT, RESPONSES
@@ -63,6 +65,15 @@ def set_ignored_header(request: web.Request, ignored: tuple[str, ...]) -> None:
     shown = [name[:MAX_NAME_CHARS] for name in names[:MAX_NAMES]]
     more = [f"and {len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
     request[IGNORED] = (*shown, *more)
+
+
+def question_delta(dialect: ServedDialect, run_id: str, address: str, asked: ApprovalAsked) -> AnyDelta:
+    """What a client of this dialect is told of a question (N168)."""
+    arguments = {"command": asked.command, "directory": asked.directory, "reason": asked.reason}
+    waits_s = round(asked.expires_at - asked.asked_at)
+    command = preview_line(asked.command)
+    line = f"⏸ {asked.tool_name} waits {waits_s} s for an approval: {command} (answer at {address}/?run={run_id})"
+    return dialect.question_delta(asked.approval_id, asked.tool_name, arguments, line)
 
 
 class ClientCall(msgspec.Struct, frozen=True):

@@ -6,14 +6,14 @@ connection and after a restart. A resumed stream therefore numbers its events as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import assert_never, get_args
 
 from msgspec.structs import replace
 
 from tailrace import messages
-from tailrace.agent.service import TurnSpec
-from tailrace.events import Entry, RunFinished
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.events import ApprovalAsked, Entry, RunFinished
 from tailrace.events.attempt_text import AttemptText
 from tailrace.runs.view import RunView, changes
 from tailrace.server.http.api_errors import ApiError, failed_run_error
@@ -72,7 +72,8 @@ class LogToDeltas:
     `foreign`: the names of the tools that the client runs. `last_message_only`: the text of a message is held until it
     is known to be the last one; what the agent said before its tools is not part of the answer (K134). `in_order`: the
     client's API has thoughts and texts as they came, each a block or an item, where another has one field for all the
-    thoughts and one for all the texts. `source`: the dialect of the model."""
+    thoughts and one for all the texts. `source`: the dialect of the model. `ask`: how the client is told of a question
+    for approval."""
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class LogToDeltas:
         last_message_only: bool = False,
         in_order: bool = False,
         source: WireDialect = CHAT,
+        ask: Callable[[ApprovalAsked], messages.AnyDelta] | None = None,
     ) -> None:
         self._view = RunView()
         self._turn_id = turn_id
@@ -90,6 +92,7 @@ class LogToDeltas:
         self._foreign = frozenset(foreign)
         self._reasoning = reasoning or turn_id is None
         self._in_order = in_order
+        self._ask = ask
         self._parts: list[messages.Part] = []  # in their order: what came before the newest texts and thoughts
         self._texts: list[str] = []
         self._thoughts: list[str] = []
@@ -131,13 +134,15 @@ class LogToDeltas:
                 self.finished = finished
                 held = self._last_message.text if self._last_message is not None else ""
                 return [*([messages.TextDelta(self._add_text(held))] if held else []), *self.end_deltas()]
+            case changes.Asked(question=question):
+                return self._asked(question)
             case (
                 changes.TextWithdrawn()
                 | changes.CallWritten()
                 | changes.CallRuns()
                 | changes.CallEnded()
-                | changes.Asked()
                 | changes.Answered()
+                | changes.Steered()
                 | changes.Noticed()
             ):
                 return []
@@ -169,6 +174,20 @@ class LogToDeltas:
             self._thoughts, self._thought_gap = [], False
         self._texts.append(text)
         return text
+
+    def _asked(self, question: ApprovalAsked) -> list[messages.AnyDelta]:
+        """A question that is denied at once is none to the client, and JSON has no place for one."""
+        if self._ask is None or self._last_message is not None or not question.expires_at:
+            return []
+        told = self._ask(question)
+        if isinstance(told, messages.TextDelta):
+            self._gap = bool(self._texts)
+            told = messages.TextDelta(self._add_text(told.text))
+            self._gap = True
+        elif isinstance(told, messages.NativeDelta):
+            self._parts += (*self._thought(), *self._said(), messages.Native(told.dialect, told.item["item"]))
+            self._texts, self._thoughts, self._gap, self._thought_gap = [], [], False, False
+        return [told]
 
     def _relayed(self, relayed: changes.Relayed) -> list[messages.AnyDelta]:
         """A provider's own events, for clients of its dialect; of a chat provider, where it has its reasoning."""
@@ -215,6 +234,11 @@ class LogToDeltas:
             replace(call, id=client_call_id(self._turn_id, number))
             for number, call in enumerate(calls, len(self._calls))
         ]
+
+    def begin_answer(self) -> None:
+        """What follows is another answer of the run's: it does not go on from the texts so far."""
+        self._parts, self._texts, self._thoughts = [], [], []
+        self._gap = self._thought_gap = False
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -284,6 +308,8 @@ _STOPS: dict[str, messages.Stop] = {stop: stop for stop in get_args(messages.Sto
 def progress_comment(change: changes.Change) -> str:
     """What the agent is doing, in one line, for an SSE comment; empty where there is nothing to tell."""
     match change:
+        case changes.Asked(question=question) if question.expires_at:
+            return f"waiting for an approval of {question.tool_name}: {question.command}"
         case changes.CallRuns(tool_name=name, preview=preview):
             return f"tool {name}: {preview}" if preview else f"tool {name}"
         case changes.CallEnded(tool_name=name, ok=ok, duration_s=float(duration)):

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import AGENT, named, unaliased
 from tailrace.app.timeline.question import asked_of_model
-from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
+from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool, Text
 from tailrace.ports import FieldRefuser
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
@@ -83,7 +83,8 @@ def turn_spec(
     request = client_request.request
     ignored = (*agent_dialect(app).ignored_params(client_request, verbatim=False), *_refused(app, client_request))
     _refuse_unsupported(app, client_request, ignored if app.config.server.strict else ())
-    *before, last = (*history, *request.messages)
+    asked_in, prefill = _without_prefill(request.messages)
+    *before, last = (*history, *asked_in)
     if last.role == "assistant":
         param = client_request.word("messages")
         raise ApiError(400, "the last message must have the role user or tool", param=param)
@@ -94,16 +95,25 @@ def turn_spec(
     own_tools = not frontend_task and request.tool_choice != "required"  # the client's tools end the turn, ours do not
     return TurnSpec(
         message=last,
-        request=msgspec.structs.replace(request, model="", messages=(), tools=(), web_search=None),
+        request=msgspec.structs.replace(request, model="", messages=(), tools=(), web_search=None, prefill=prefill),
         history=tuple(before),
         foreign=request.tools,
         requester=requester,
+        reachable=app.config.approvals.api == "wait",
         tools=None if own_tools else (),
         max_turns=1 if frontend_task else None,
         origin=origin or {},
         ignored=ignored,
         shown=asked if asked != last.text else "",
     )
+
+
+def _without_prefill(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], str]:
+    """The conversation, and the beginning of the answer where the client has written it: a last message of the
+    assistant's that is nothing but text."""
+    *before, last = messages
+    is_prefill = last.role == "assistant" and all(isinstance(part, Text) for part in last.parts)
+    return (tuple(before), last.text) if before and is_prefill else (messages, "")
 
 
 async def with_turns_own_calls(app: App, client_request: ClientRequest, caller: Identity) -> ClientRequest:
@@ -137,8 +147,6 @@ def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[
         field = client_request.word("messages")
         raise ApiError(400, f"{field} is empty", param=field)
     param = next(iter((*client_request.dialect_only_fields, *ignored)), None) or client_request.opaque_at or None
-    if param is None and request.prefill:
-        param = "prefill"
     match request.tool_choice:
         case "required" if not request.tools:
             param = param or "tool_choice"  # the agent would never stop calling tools
@@ -160,7 +168,8 @@ def _is_frontend_task(request: ModelRequest) -> bool:
     """A front end's own request about a conversation: one call without tools."""
     if request.tools:
         return False
-    if _TITLE_PROMPT.match(request.system):
+    first = request.messages[0]
+    if _TITLE_PROMPT.match(request.system or (first.text if first.role == "system" else "")):
         return True
-    text = request.messages[0].text
+    text = first.text
     return len(request.messages) == 1 and text.lstrip().startswith(_TASK_HEADING) and _TASK_MATERIAL in text

@@ -100,7 +100,6 @@ class _RawAnswer:
             self._begin_attempt,
             routed=RoutedRequest(client_request, self._routes),
             can_go_on=not client_request.opaque_at,
-            at_once=app.config.streaming.api_server is False,
         )
         live.stream = self._pipeline.stream(self._call.request, error_frame=live.error_frame)
         result = await self._complete(live)
@@ -161,10 +160,9 @@ class _RawAnswer:
 
 
 class _LiveListener(CallLog):
-    """Deltas go to the client first, then to the log. `at_once`: the client gets the whole answer at its end."""
+    """Deltas go to the client first, then to the log."""
 
     __slots__ = (
-        "_at_once",
         "_begin_attempt",
         "_can_go_on",
         "_encoder",
@@ -184,13 +182,11 @@ class _LiveListener(CallLog):
         *,
         routed: RoutedRequest,
         can_go_on: bool,
-        at_once: bool = False,
     ) -> None:
         super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
         self._encoder_of = encoder_of
         self._begin_attempt = begin_attempt
         self._can_go_on = can_go_on
-        self._at_once = at_once
         self._provider = ""
         self._encoder: AnswerEncoder | None = None
 
@@ -202,9 +198,6 @@ class _LiveListener(CallLog):
         super().attempt_started(number, provider, model)
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
-        if self._at_once:
-            super().deltas(deltas)
-            return
         encoder = self._encoder
         if encoder is None:
             encoder = self._encoder = self._encoder_of(self._provider)
@@ -215,8 +208,6 @@ class _LiveListener(CallLog):
     def verdict(self, error: ProviderError) -> Verdict:
         """No other attempt can go on from a tool call whose arguments are open (B34), from several choices, or where
         the request cannot be sent again: the client has seen those."""
-        if self._at_once:
-            return super().verdict(error)
         if self.called or self.several or (self._shown and not self._can_go_on):
             return StopCall(error)
         return "continue"
@@ -224,10 +215,10 @@ class _LiveListener(CallLog):
     def ending(self, result: CallResult) -> bytes:
         """The last events; of an answer that was not streamed, all of them."""
         encoder = self._encoder or self._encoder_of(result.provider)
-        if result.attempts[-1].streamed and not self._at_once:
+        if result.attempts[-1].streamed:
             return encoder.close(at=time.time())
         completion = result.completion
-        deltas = DIALECTS[completion.dialect].deltas_of_completion(completion, texts=self._at_once or not self._shown)
+        deltas = DIALECTS[completion.dialect].deltas_of_completion(completion, texts=not self._shown)
         return encoder.encode(deltas) + encoder.close(at=time.time())
 
     def error_frame(self, error: ApiError) -> bytes:

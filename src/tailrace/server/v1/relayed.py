@@ -7,6 +7,7 @@ Nothing is translated and nothing is recorded: there is no run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Final
 
 import msgspec
@@ -81,23 +82,19 @@ async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, n
     if not dialect.has_openai_routes or not isinstance(provider, Relay):
         raise _no_route(f"{provider.name} has no {noun}: its API ({provider.dialect}) has no such route")
     stream = pipeline.stream(request) if body.get("stream") and path == "/completions" else None
-    at_once = pipeline.app.config.streaming.api_server is False
-    held: list[bytes] = []
 
     def send(events: list[JsonObject]) -> None:
-        data = b"".join(b"data: %b\n\n" % encode_object({**event, "model": name}) for event in events)
-        if stream is None or at_once:
-            held.append(data)
-        else:
-            stream.send(data)
+        if stream is not None:
+            stream.send(b"".join(b"data: %b\n\n" % encode_object({**event, "model": name}) for event in events))
 
     headers = forwarded_headers(request, dialect)
-    listener = pipeline.app.caller.watched(ModelRequest(route.model, ()), (route,), CallListener())
+    caller, asked = pipeline.app.caller, ModelRequest(route.model, ())
     call = RelayedCall(
-        route, provider, path, {**body, "model": route.model}, headers=headers, listener=listener, send=send
+        route, provider, {**body, "model": route.model}, caller.watched(asked, (route,), CallListener()), send
     )
     try:
-        fields = await call.run()
+        async with caller.entrance(asked, (route,)) or nullcontext():
+            fields = await call.run(path, headers)
     except Rejected as exc:
         if exc.status != 404:
             raise
@@ -105,10 +102,8 @@ async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, n
         raise ApiError(404, message, code=exc.code, asked=True) from exc
     if fields is not None:
         fields["model"] = msgspec.Raw(msgspec.json.encode(name))
-    if stream is not None:
-        if fields is not None:  # it came whole although a stream was asked for
-            held.append(b"data: %b\n\n" % msgspec.json.encode(fields))
-        return await stream.end(b"".join((*held, _DONE)))
+    if stream is not None:  # it may come whole although a stream was asked for
+        return await stream.end((b"data: %b\n\n" % msgspec.json.encode(fields) if fields is not None else b"") + _DONE)
     if fields is None:
         raise ApiError(502, f"{provider.name} streamed an answer that was asked for whole")
     return json_response(fields)

@@ -1,13 +1,12 @@
 """One request to a route that no dialect here covers, passed on as it is: completions and embeddings.
 
-Owns its attempts at one model, and their deadlines. There are no stand-ins: another model's vectors cannot be compared
-with this one's. Ends in one answer or one typed error, and reports its attempts to a listener as any call does.
+Owns its deadlines and what it used. There are no stand-ins: another model's vectors cannot be compared with this one's.
+Ends in one answer or one typed error, and reports itself to a listener as any call does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
@@ -20,7 +19,6 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
 from tailrace.providers.deadlines import DeadlineWatch, deadlines_of
 from tailrace.providers.http.relayed_reply import RelayedReply
-from tailrace.providers.retry.route_order import RouteOrder
 from tailrace.wire.chat.completion import usage_of
 from tailrace.wire.peer_json import object_of, objects_of, text_of
 from tailrace.wire.token_estimate import estimated_usage, prompt_tokens
@@ -40,7 +38,7 @@ class Relay(Protocol):
 
 
 class RelayedCall:
-    """`send` is given the events of a stream, those of one read together. Runs once.
+    """`send` is given the events of a stream, those of one read together. Asks once: clients retry by themselves.
 
     A stream is asked to tell its usage at the end, which only a client gets that asked for it. What a provider has not
     counted is estimated, once it has begun to answer."""
@@ -49,72 +47,45 @@ class RelayedCall:
         self,
         route: Route,
         provider: Relay,
-        path: str,
         body: JsonObject,
-        *,
-        headers: Mapping[str, str],
         listener: CallListener,
         send: Callable[[list[JsonObject]], None],
     ) -> None:
         self._route = route
         self._provider = provider
-        self._path = path
         self._body = body
-        self._headers = headers
         self._listener = listener
         self._send = send
-        self._sent = False
         options = object_of(body.get("stream_options"))
         self._told_usage = options.get("include_usage") is True
         adds_usage = bool(body.get("stream")) and not self._told_usage
         self._ours = {"stream_options": {**options, "include_usage": True}} if adds_usage else {}
-        # Of the attempt under way.
         self._usage: Usage | None = None  # as the provider has counted it
         self._answered_chars = 0
         self._has_answer = False
 
-    async def run(self) -> dict[str, msgspec.Raw] | None:
-        """The fields of a whole answer; None where it was streamed. An attempt that failed before anything was sent is
-        followed by another, as the route's policy has it. Raises `ProviderError`."""
-        route, now = self._route, asyncio.get_running_loop().time
-        order = RouteOrder([route.policy], random.Random())  # noqa: S311 - spreads retries, guards nothing
-        number = 0
-        error: ProviderError | None = None
-        while (leg := order.next(now())) is not None:
-            await asyncio.sleep(leg[1])
-            number += 1
-            outcome = AttemptOutcome(number, route.provider.name, route.model)
-            self._listener.attempt_started(number, outcome.provider, outcome.model)
-            try:
-                answer = await self._attempt()
-            except ProviderError as exc:
-                exc.__traceback__ = None  # it is kept, and its frames hold it
-                self._end(outcome, error=exc)
-                if self._sent:
-                    raise
-                order.failed(exc, now())
-                error = exc
-            except asyncio.CancelledError:
-                self._end(outcome, interrupted=True)
-                raise
-            else:
-                self._end(outcome)
-                return answer
-        if error is None:
-            raise AssertionError("a route has at least one attempt")
+    async def run(self, path: str, headers: Mapping[str, str]) -> dict[str, msgspec.Raw] | None:
+        """The fields of a whole answer; None where it was streamed. Raises `ProviderError`."""
+        outcome = AttemptOutcome(1, self._route.provider.name, self._route.model)
+        self._listener.attempt_started(1, outcome.provider, outcome.model)
         try:
-            raise error
-        finally:
-            del error  # this frame is in its traceback
+            answer = await self._answer(path, headers)
+        except ProviderError as exc:
+            exc.__traceback__ = None  # the outcome holds it, and its frames hold the outcome
+            self._end(outcome, error=exc)
+            raise
+        except asyncio.CancelledError:
+            self._end(outcome, interrupted=True)
+            raise
+        self._end(outcome)
+        return answer
 
-    async def _attempt(self) -> dict[str, msgspec.Raw] | None:
-        self._usage, self._answered_chars, self._has_answer = None, 0, False
+    async def _answer(self, path: str, headers: Mapping[str, str]) -> dict[str, msgspec.Raw] | None:
         route = self._route
         tokens = len(msgspec.json.encode(self._body)) // _BYTES_PER_TOKEN
         deadlines = deadlines_of(route.policy, purpose="turn", context_tokens=tokens, local=route.local)
-        watch = DeadlineWatch(deadlines, provider=route.provider.name)
-        with watch:
-            async with self._provider.relay(self._path, self._body, self._headers, self._ours) as reply:
+        with DeadlineWatch(deadlines, provider=route.provider.name) as watch:
+            async with self._provider.relay(path, self._body, headers, self._ours) as reply:
                 reply.on_bytes = lambda: watch.note_bytes(advanced=True)
                 if not reply.is_stream:
                     fields = await reply.fields()
@@ -122,7 +93,6 @@ class RelayedCall:
                     return fields
                 async for events in reply.events():
                     if shown := [event for event in events if self._count(event)]:
-                        self._sent = True
                         self._send(shown)
                 return None
 

@@ -6,29 +6,32 @@ stream can be resumed at any number, on any connection, by any process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Final, Literal
 
 import msgspec
 from aiohttp import web
 
 from tailrace.agent.context import outweighs
-from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND, history_of, without_refused
 from tailrace.agent.turn import Turn
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.calls.service import CallSpec
 from tailrace.errors import RunNotFound
-from tailrace.events import Entry, MessageRecorded, RunFinished
+from tailrace.events import Entry, MessageRecorded, RunFinished, SteerSoFar
 from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message, Value
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.runs.charged_to import owner_of
 from tailrace.runs.failures import is_too_long
-from tailrace.runs.view.changes import AttemptBegan, Change, Ended, Restored
+from tailrace.runs.view.changes import AttemptBegan, Change, Ended, Restored, Steered
 from tailrace.server.http.api_errors import ApiError, error_delta, is_said_in_stream
 from tailrace.server.http.auth import Identity
-from tailrace.server.v1.client_call import answer_id, run_id_of
+from tailrace.server.v1.client_call import answer_id, question_delta, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
+from tailrace.server.v1.responses.responses_request import ResponsesRequest
 from tailrace.wire.dialects import DIALECTS, RESPONSES
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of
 from tailrace.wire.responses.relayed_items import SNAPSHOTS
@@ -49,32 +52,61 @@ class Origin(Value):
     reasoning: bool = False
     owner: str = ""  # the name of the key that made it
     state: JsonObject = msgspec.field(default_factory=dict)  # fields of the response that are ours, not the provider's
+    steered: bool = False  # a turn over a web socket: told as created at once, and each steer ends it for a successor
+    local: bool = False  # not stored: the web socket that asked for it goes on from it
 
 
 def no_such_response(response_id: str, param: str = "response_id") -> ApiError:
+    """In the words of the API, where clients look for them."""
+    if param == "previous_response_id":
+        message = f"Previous response with id '{response_id[:80]}' not found."
+        return ApiError(404, message, code="previous_response_not_found", param=param)
     return ApiError(404, f"no such response: {response_id[:80]!r}", code="response_not_found", param=param)
 
 
-async def response_run(journal: Journal, response_id: str, caller: Identity, param: str = "response_id") -> Run:
+async def response_run(
+    journal: Journal,
+    response_id: str,
+    caller: Identity,
+    param: str = "response_id",
+    local: Container[str] = (),
+) -> Run:
     """The run behind a response's id. Raises `ApiError` 404 for anything that is not a stored response of the caller:
-    another key's is answered as one that does not exist. `param` is where the client gave the id."""
-    run_id = run_id_of(response_id)
+    another key's is answered as one that does not exist. `param` is where the client gave the id. `local`: responses
+    that are not stored, and that the caller's connection may go on from."""
+    run_id = run_id_of(_first_part(response_id))
     if not response_id.startswith(RESPONSES.id_prefix) or run_id == response_id:
         raise no_such_response(response_id, param)
     try:
         run = await journal.get(run_id)
     except RunNotFound as exc:
         raise no_such_response(response_id, param) from exc
-    if not run.new.input.get("origin") or not caller.owns(owner_of(run)):
+    is_known = _is_stored(run) or response_id in local
+    if not is_known or not caller.owns(owner_of(run)):
         raise no_such_response(response_id, param)
     return run
+
+
+# A turn that is steered over a web socket is several responses: the first has the run's id, each successor the steer's
+# behind it.
+_STEER: Final = "s"  # no digit of an id
+
+
+def _first_part(response_id: str) -> str:
+    head, prefix, key = response_id.rpartition("_")
+    return head + prefix + key.partition(_STEER)[0]
+
+
+def successor_id(response_id: str, steer_id: str) -> str:
+    return _first_part(response_id) + _STEER + steer_id.rpartition("_")[2]
 
 
 class StoredResponse:
     """One response while its log is read, from the first entry on."""
 
-    def __init__(self, run: Run, *, after: int = -1) -> None:
-        """`after` is the number of the last event that the client has."""
+    def __init__(self, run: Run, *, after: int = -1, response_id: str = "", successors: bool = False) -> None:
+        """`after` is the number of the last event that the client has. `response_id`: of the run's responses, the one
+        that is read; empty: its first. `successors`: those after it are read too."""
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
         turn = msgspec.convert(run.new.input, TurnSpec) if run.new.kind == TURN_KIND else None
         self._log_to_deltas = LogToDeltas(
@@ -84,21 +116,31 @@ class StoredResponse:
             source=DIALECTS[self.origin.source],
             last_message_only=turn is not None and is_last_message_only(turn),
             in_order=True,
+            ask=partial(question_delta, RESPONSES, run.id, ""),
         )
-        response_id, origin = answer_id(RESPONSES, run.id), self.origin
-        source = DIALECTS[origin.source]
-        header = AnswerHeader(
-            response_id, origin.model, int(run.created_at), source, fields=origin.fields, state=origin.state
+        self._header = AnswerHeader(
+            answer_id(RESPONSES, run.id),
+            self.origin.model,
+            int(run.created_at),
+            DIALECTS[self.origin.source],
+            fields=self.origin.fields,
+            state=self.origin.state,
         )
-        self._encoder = RESPONSES.new_encoder(header)
+        self._encoder = RESPONSES.new_encoder(self._header)
+        self._wanted = "" if successors else response_id or self._header.id
+        self._shown = self._encoder if self._is_shown else None
+        self._is_fresh = False  # a successor that has said nothing yet
+        self._steers: list[SteerSoFar] = []
         self._skip = after + 1
         self._began = False
         self.has_output = False  # an output has begun, or the run has ended without an error
 
     @property
     def body(self) -> JsonObject:
-        """The response as far as it has been read."""
-        return self._encoder.response
+        """The response as far as it has been read. Raises `ApiError` 404 for a successor that there is not."""
+        if self._shown is None:
+            raise no_such_response(self._wanted)
+        return self._shown.response
 
     @property
     def ahead(self) -> int:
@@ -108,6 +150,11 @@ class StoredResponse:
     @property
     def has_ended(self) -> bool:
         return self._log_to_deltas.finished is not None
+
+    def take_steers(self) -> list[SteerSoFar]:
+        """Those whose state has changed since this was asked last."""
+        changed, self._steers = self._steers, []
+        return changed
 
     def raise_failure(self) -> None:
         """Raises `ApiError` where there is no answer; known once the log has been read to its end."""
@@ -120,16 +167,43 @@ class StoredResponse:
 
     def events(self, entries: Sequence[Entry]) -> bytes:
         """These entries as events, less those that the client has. Raises `ApiError` 410 for compacted ones (H98)."""
-        if self.has_output and not self._skip and (text := self._log_to_deltas.chunk_text(entries)):
+        plain = self.has_output and not self._skip and self._is_shown
+        if plain and (text := self._log_to_deltas.chunk_text(entries)):
             return self._encoder.encode_text(text)
         out: list[bytes] = []
-        if not self._began and self.origin.background:  # others begin with their provider's own first event
+        at_once = self.origin.background or self.origin.steered  # others begin with their provider's own first event
+        if not self._began and at_once:
             self._began = True
-            out.append(self._encoder.start())
+            out += [self._encoder.start()] if self._is_shown else []
         for entry in entries:
             for change, deltas in self._log_to_deltas.take_entry(entry):
-                out += self._encoded(change, deltas)
+                said = self._encoded(change, deltas)
+                out += said if self._is_shown else ()
+                if isinstance(change, Steered):
+                    out += self._steered(change)
         return self._unseen(b"".join(out))
+
+    @property
+    def _is_shown(self) -> bool:
+        return self._wanted in ("", self._header.id)
+
+    def _steered(self, change: Steered) -> list[bytes]:
+        """A steer that the model is given ends a response and begins the next; several at once begin one."""
+        self._steers.append(change.steer)
+        if change.steer.state != "committed" or not self.origin.steered or self._is_fresh:
+            return []
+        told = [self._encoder.steered()] if self._is_shown else []
+        header = self._header
+        state = {**header.state, "previous_response_id": header.id}
+        self._header = msgspec.structs.replace(
+            header, id=successor_id(header.id, change.steer.accepted.steer_id), state=state
+        )
+        self._encoder, self._is_fresh = RESPONSES.new_encoder(self._header), True
+        self._log_to_deltas.begin_answer()
+        if self._is_shown:
+            self._shown = self._encoder
+            told.append(self._encoder.start())
+        return told
 
     def _encoded(self, change: Change, deltas: list[AnyDelta]) -> list[bytes]:
         if isinstance(change, Restored):
@@ -138,6 +212,7 @@ class StoredResponse:
             dialect = change.asked.dialect
             self._encoder.new_attempt(change.asked.provider, None if dialect is None else DIALECTS[dialect])
         out = [self._encoder.encode(deltas)] if deltas else []
+        self._is_fresh = self._is_fresh and not deltas
         if isinstance(change, Ended):
             out.append(self._ending(change.finished))
             self.has_output = self.has_output or self._log_to_deltas.failure() is None
@@ -167,12 +242,23 @@ def _says_nothing(delta: AnyDelta) -> bool:
     return isinstance(delta, EventDelta) and delta.name in SNAPSHOTS
 
 
-async def response_body(journal: Journal, run: Run) -> JsonObject:
-    """The response in its current state."""
+def _is_stored(run: Run) -> bool:
+    origin: JsonObject = run.new.input.get("origin") or {"local": True}
+    return not origin.get("local")
+
+
+def warmed_response(response_id: str, asked: ResponsesRequest) -> bytes:
+    """The events of a response for which no model is asked."""
+    header = AnswerHeader(response_id, asked.model, int(time.time()), RESPONSES, fields=asked.echoed, state=asked.state)
+    return RESPONSES.new_encoder(header).close("end", at=time.time())
+
+
+async def response_body(journal: Journal, run: Run, response_id: str = "") -> JsonObject:
+    """The response in its current state; its run's first, where no other is named."""
     entries: Sequence[Entry] = await journal.read(run.id)
     if run.first_seq > 1:  # compacted: only the recorded messages have its texts
         entries = await journal.facts(run.id)
-    response = StoredResponse(run)
+    response = StoredResponse(run, response_id=response_id)
     response.events(entries)
     return response.body
 
@@ -198,6 +284,29 @@ def input_items_of(run: Run) -> list[JsonObject]:
             whole["content"] = [{"type": kind, "text": whole["content"]}]
         found.append(whole)
     return found
+
+
+class ItemsQuery(msgspec.Struct):
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str = ""
+
+
+def item_page(items: Sequence[JsonObject], query: ItemsQuery) -> JsonObject:
+    """A page of these items, which are oldest first. Raises `ApiError` 400."""
+    ordered = [*items] if query.order == "asc" else [*reversed(items)]
+    ids = [item["id"] for item in ordered]
+    if query.after and query.after not in ids:
+        raise ApiError(400, "no such item", param="after")
+    start = ids.index(query.after) + 1 if query.after else 0
+    page = ordered[start : start + query.limit]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": start + query.limit < len(items),
+    }
 
 
 async def with_referenced_items(
@@ -260,7 +369,7 @@ class _KnownItems:
         before: str | None = None
         for _ in range(SEARCHED_PAGES):
             page = await self._journal.runs(kind=CALL_KIND, states=ENDED, before=before, limit=SEARCHED_RUNS)
-            own += [run for run in page if run.new.input.get("origin") and self._caller.owns(owner_of(run))]
+            own += [run for run in page if _is_stored(run) and self._caller.owns(owner_of(run))]
             if len(own) >= SEARCHED_RUNS or len(page) < SEARCHED_RUNS:
                 break
             before = page[-1].id

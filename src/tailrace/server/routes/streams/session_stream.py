@@ -64,7 +64,9 @@ class SessionFeed:
 
     async def send_all(self, cursor: SessionCursor | None) -> None:
         """Never returns. Raises `ApiError` 503 when the server stops."""
-        after = await self._send_rest(cursor) if cursor is not None else await self._before_live()
+        if cursor is not None:
+            await self._send_run(cursor.run_id, cursor.seq)
+        after = cursor.run_id if cursor is not None else await self._before_live()
         while True:
             run = await self._pipeline.unless_draining(self._journal.next_run(self._session, TURN_KIND, after))
             after = run.id
@@ -78,10 +80,6 @@ class SessionFeed:
         live = await of_session(states=("pending", "running"))
         before = await of_session(before=live[-1].id if live else None, limit=1)
         return before[0].id if before else _BEFORE_EVERY_RUN
-
-    async def _send_rest(self, cursor: SessionCursor) -> str:
-        await self._send_run(cursor.run_id, cursor.seq)
-        return cursor.run_id
 
     async def _send_run(self, run_id: str, after: int) -> None:
         """To its end, or until it is parked. A run that was deleted is passed over."""
