@@ -43,7 +43,7 @@ async def test_tool_calls_open_and_tell_how_they_ended_also_after_a_reload(devto
     expected = [
         ["terminal", "failed", "exit code 3"],
         ["write_file", "done", "+2 −1"],
-        ["terminal", "denied", "denied: nobody answered"],
+        ["terminal", "denied", "denied: no answer came"],
     ]
     told = json.dumps(json.dumps(expected, ensure_ascii=False, separators=(",", ":")))
     async with page(devtools, tmp_path, reply(say("I will."), *calls), reply("Done."), config=config) as (_, _, tab):
@@ -56,7 +56,7 @@ async def test_tool_calls_open_and_tell_how_they_ended_also_after_a_reload(devto
             written = await open_card(tab, "done")
             assert " one\n-two\n+TWO\n three\n+four" in written
             assert await tab.value("document.querySelectorAll('.t-inserted').length") == 2
-            assert "nobody answered in time" in await open_card(tab, "denied")
+            assert "no answer came in time" in await open_card(tab, "denied")
             assert any("outputs=true" in url for url in tab.requests) is reloaded
             await tab.reload()
             await tab.until(ENDED)

@@ -132,11 +132,11 @@ async def test_whoever_types_goes_on_typing_and_a_time_out_is_nobodys_denial(dev
         )
         await tab.until_shown("Done.")
         assert await tab.value(FOCUS) == "message"
-        assert await line(tab) == "Not executed: nobody answered within 2 s launch it"
+        assert await line(tab) == "Not executed: no answer came within 2 s launch it"
         await tab.until(ENDED)
         await tab.reload()
         await tab.until(ENDED)
-        assert await line(tab) == "Not executed: nobody answered within 2 s launch it"
+        assert await line(tab) == "Not executed: no answer came within 2 s launch it"
         assert await tab.value("document.querySelector('#waiting').childElementCount") == 0
 
 

@@ -57,10 +57,10 @@ async def test_keys_of_the_message_box(devtools: str, tmp_path: Path) -> None:
         assert await tab.value(BOX) == "First line\nsecond\nthird\nfourth"
         await tab.enter()
         await tab.until_shown("one two three")
-        assert "interrupts" in await tab.value("document.querySelector('#message').placeholder")
+        assert "under way" in await tab.value("document.querySelector('#message').placeholder")
         await tab.key("Escape", 27)
         await tab.until_shown("Stopped")
-        await tab.until("!document.querySelector('#message').placeholder.includes('interrupts')")
+        await tab.until("!document.querySelector('#message').placeholder.includes('under way')")
         assert await tab.value("document.activeElement.id") == "message"
     assert tab.complaints == []
 

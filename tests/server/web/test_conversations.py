@@ -14,7 +14,7 @@ from server.web import chromium
 from server.web.chromium import Tab
 from server.web.opened_page import ENDED, RECORDER, SETTLED, Launch, answer, page
 from server.web.test_page_browser import PACED, STALLED, WORDS
-from tailrace.testing.provider import call, reply
+from tailrace.testing.provider import Scenario, call, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 NAMES = "[...document.querySelectorAll('#conversations a')].map((link) => link.textContent)"
@@ -192,8 +192,8 @@ async def test_a_conversation_that_another_client_deletes_is_no_longer_shown(dev
 
 
 async def test_questions_of_two_tabs_stand_in_the_order_in_which_they_were_asked(devtools: str, tmp_path: Path) -> None:
-    script = (reply("The Danube."), STALLED, reply("Etna."))
-    async with page(devtools, tmp_path, *script) as (_, browser, tab):
+    counting = Scenario(reply=reply("one two three four five six"), pace_s=0.5)
+    async with page(devtools, tmp_path, reply("The Danube."), counting, reply("Etna.")) as (_, browser, tab):
         await tab.send("Name a river.")
         assert await answer(tab) == "The Danube."
         other = await browser.tab(await tab.value("location.href"), script=LATE_STREAM)
@@ -232,13 +232,12 @@ async def test_tabs_in_the_background_leave_connections_for_the_one_that_asks(de
 
 
 async def test_the_list_and_the_title_say_what_runs_and_what_waits(devtools: str, tmp_path: Path) -> None:
-    script = (STALLED, reply(call("launch", {"what": "it"})), reply("Done."))
-    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (_, _, tab):
+    counting = Scenario(reply=reply("one two three four five six", call("launch", {"what": "it"})), pace_s=0.3)
+    async with page(devtools, tmp_path, counting, reply("Done."), tools=(Launch(),)) as (_, _, tab):
         await tab.size(*DESKTOP)
         await tab.send("Count.")
         await tab.until("document.title === '● Count. · Tailrace'")
         await tab.until("document.querySelector('#conversations .badge')?.textContent === 'running'")
-        await tab.send("Launch it.")
         await tab.until("document.title.endsWith('Approval needed · Count. · Tailrace')")
         await tab.until("document.querySelector('#conversations .badge')?.textContent === 'approval'")
         await tab.press("Approve once")

@@ -153,17 +153,6 @@ async def test_two_tabs_show_the_same_run(devtools: str, tmp_path: Path) -> None
         assert len(await other.value("seen")) > 1
 
 
-async def test_a_second_message_takes_over_from_the_first(devtools: str, tmp_path: Path) -> None:
-    async with page(devtools, tmp_path, STALLED, reply("Now this.")) as (_, _, tab):
-        await tab.send("Count.")
-        await tab.until_shown("three")
-        await tab.send("Stop that.")
-        await tab.until_shown("Now this.")
-        await tab.until_shown("Stopped")
-        assert await answer(tab) == "Now this."
-        assert await tab.value("document.querySelector('#stop').disabled")
-
-
 # ── forks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -135,7 +135,7 @@ async def test_calls_that_come_to_nothing_are_withdrawn(tmp_path: Path) -> None:
         (0, piece),
         (0, whole),
         (2, begun),
-        (4, {"type": "gateway_notice", "kind": "tool_progress", "text": "half", "extra": {"tool_name": "look"}}),
+        (4, {**begun, "preview": "half"}),
         (0, {"type": "run_finished", "status": "stopped"}),
     )
     assert [body for _, _, body in shown] == [

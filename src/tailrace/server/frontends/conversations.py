@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import msgspec
 
-from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
 from tailrace.ports import Run
@@ -63,19 +63,32 @@ class Conversations:
         return None
 
     async def submit(self, spec: TurnSpec, session: str, idempotency_key: str = "") -> Run:
-        """Begins a turn, also where the client leaves meanwhile."""
+        """Begins a turn, also where the client leaves meanwhile. With `busy: steer`, the turn that is under way and has
+        been given the message."""
+        if spec.busy == "steer":
+            steering = self._app.steering.steer_session(
+                session, spec.message, by=spec.requester, idempotency_key=idempotency_key, of_requester=spec.requester
+            )
+            if (steered := await self._pipeline.run_to_end(steering)) is not None:
+                return steered[0]
         durability = self._app.config.store.durability
         work = self._app.agents.submit(spec, session=session, idempotency_key=idempotency_key, durability=durability)
         return await self._pipeline.run_to_end(work)
 
     async def approvals(self, run: Run, caller: Identity) -> dict[str, Approval]:
-        """The questions that the caller may answer. Raises `ApiError` 403 for the run of another requester (J110)."""
-        if requester(run) != caller.name:
-            raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
+        """The questions that the caller may answer. Raises `ApiError` 403 for those of another requester (J110)."""
+        caller.require_answer(requester(run))
         return approvals_in(await self._app.journal.facts(run.id))
 
     async def answer(self, run: Run, approval_id: str, decision: Decision, caller: Identity, reason: str) -> None:
         """A no-op for a run that has ended meanwhile: its log says how. `reason` counts for a denial alone."""
         given = reason if decision == "deny" else ""
         with suppress(RunSealed):
-            await self._app.agents.answer(run.id, approval_id, decision, by=caller.name, reason=given)
+            await self._app.agents.answer(
+                run.id,
+                approval_id,
+                decision,
+                by=caller.name,
+                reason=given,
+                authorised=caller.may_answer(requester(run)),
+            )

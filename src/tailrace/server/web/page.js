@@ -76,6 +76,7 @@ function show(session) {
     ...{ log: byId("log"), scroll, complain },
     say: (words) => opened === conversation && say(words),
     changed: () => opened === conversation && changed(),
+    giveBack: (text) => opened === conversation && composer.putBefore(text),
   });
   conversation = opened;
   tellReady();
@@ -152,7 +153,7 @@ function listen() {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
     if (event.target.closest?.("input, select")) return; // there it clears or closes
     if (document.querySelector("dialog[open]") || sidebar.closeDrawer()) return;
-    if (conversation?.current) composer.interrupt();
+    if (conversation?.current && !conversation.takeNewestBack()) composer.interrupt();
   });
 }
 

@@ -34,7 +34,7 @@ export class RunChanges {
   }
 
   /** The state of a run that was not watched from its beginning. */
-  restore({ status = "running", messages = [], reasoning, tools = [], calls = [], approvals = [] }) {
+  restore({ status = "running", messages = [], reasoning, tools = [], calls = [], approvals = [], steers = [] }) {
     const growing = messages.filter(({ stopped }) => !stopped).at(-1);
     this.pieces = growing ? piecesOf(growing) : []; // [attempt, text] of the message under way, until it is recorded
     this.hasText = false; // the answer under way has shown a text that has ended
@@ -43,8 +43,11 @@ export class RunChanges {
     this.written = new WrittenCalls(calls);
     this.callIndices = new Map(); // by the provider's id; the newest call of an id counts
     this.recorded = tools.reduce((next, { index = 0 }) => Math.max(next, index + 1), 0); // calls of the messages so far
+    const running = tools.filter(({ ok }) => (ok ?? null) === null);
+    this.running = new Map(running.map(({ index = 0, preview = null }) => [index, preview])); // with the first preview
     const waiting = approvals.filter(({ decision }) => status === "running" && !decision);
     this.questions = new Map(waiting.map(({ asked }) => [asked.approval_id, asked]));
+    this.steers = new Map(steers.map((steer) => [steer.accepted.steer_id, steer]));
   }
 
   /** The changes of this event. One that is yet to be invented has none. */
@@ -91,6 +94,12 @@ export class RunChanges {
     return [...ended, made("TextWithdrawn", { ...why, ...about })];
   }
 
+  /** What a running call reports. One that is made anew after a crash is announced again: nothing changed. */
+  progress({ index, tool_name, preview }, made) {
+    if (!preview || preview === this.running.get(index)) return [];
+    return [made("UserNotice", { kind: "tool_progress", text: preview, extra: { tool_name, index } })];
+  }
+
   /** The calls that the model was writing will never be whole. */
   breakOff(made) {
     const calls = this.written.takeAll();
@@ -105,7 +114,7 @@ export class RunChanges {
   /** The answer is whole. Its texts came in chunks, unless the log no longer has those. */
   record({ message, stop, stop_sequence }, made) {
     const joined = made("MessageJoined", { message, ...(stop && { stop }), ...(stop_sequence && { stop_sequence }) });
-    if (message.role !== "assistant") return [joined];
+    if (message.role !== "assistant" || stop === "rejected") return [joined];
     const parts = message.parts ?? [];
     const textOf = (type) => parts.map((part) => (part.type === type ? part.text : "")).join("");
     const hasText = this.hasText || this.pieces.length > 0;
@@ -128,6 +137,16 @@ export class RunChanges {
       changes.push(made("CallWritten", known));
     }
     return [...changes, joined];
+  }
+
+  /** What became of a person's message; the first fate counts. */
+  steer({ steer_id, reason }, made, state) {
+    const known = this.steers.get(steer_id);
+    if (!known) return [];
+    const fate = { accepted: known.accepted, state, ...(reason && { reason }) };
+    const steer = known.state ? known : fate;
+    this.steers.set(steer_id, steer);
+    return [made("Steered", { steer })];
   }
 
   finish(finished, made) {
@@ -156,13 +175,16 @@ const READERS = {
     return [made("ThoughtGrew", { text })];
   },
   tool_arguments_chunk: (view, fact, made) => view.write(fact, made),
-  tool_call_chunk: (_, { index = 0, tool_name, preview = null, args = null }, made) => {
+  tool_call_chunk: (view, { index = 0, tool_name, preview = null, args = null }, made) => {
+    if (view.running.has(index)) return view.progress({ index, tool_name, preview }, made);
+    view.running.set(index, preview);
     return [made("CallRuns", { index, tool_name, preview, args })];
   },
   tool_output_recorded: (view, output, made) => {
     return [made("CallEnded", { index: view.indexOf(output.call_id), tool_name: output.tool_name, ok: output.ok, output })];
   },
-  tool_call_finished: (_, { index = 0, tool_name, ok, duration }, made) => {
+  tool_call_finished: (view, { index = 0, tool_name, ok, duration }, made) => {
+    view.running.delete(index);
     return [made("CallEnded", { index, tool_name, ok, duration_s: duration })];
   },
   approval_asked(view, question, made) {
@@ -174,6 +196,12 @@ const READERS = {
     view.questions.delete(answer.approval_id);
     return [made("Answered", { answer, question })];
   },
+  steer_accepted(view, accepted, made) {
+    if (!view.steers.has(accepted.steer_id)) view.steers.set(accepted.steer_id, { accepted });
+    return [made("Steered", { steer: view.steers.get(accepted.steer_id) })];
+  },
+  steer_committed: (view, fact, made) => view.steer(fact, made, "committed"),
+  steer_returned: (view, fact, made) => view.steer(fact, made, "returned"),
   attempt_started: (view, asked, made) => [...view.breakOff(made), made("AttemptBegan", { asked })],
   attempt_discarded: (view, fact, made) => view.discard(fact, made),
   message_recorded: (view, fact, made) => view.record(fact, made),
@@ -186,6 +214,7 @@ const READERS = {
   gateway_notice: (_, { kind, text, extra }, made) => [made("UserNotice", { kind, text, extra })],
   long_tool_hint: (_, { tool_name, duration }, made) => [made("ToolRunsLong", { tool_name, duration_s: duration })],
   run_started: (_, started, made) => [made("RunBegan", { started })],
+  sub_run_started: (_, { run_id, tool_name, index = 0 }, made) => [made("SubRunBegan", { run_id, tool_name, index })],
   run_forked: (_, { run_id, after }, made) => [made("ForkBegan", { run_id, after })],
   history_compressed: (_, { messages }, made) => [made("HistoryReplaced", { messages })],
   usage_recorded: (_, { usage, provider, model }, made) => [made("Spent", { usage, provider, model })],

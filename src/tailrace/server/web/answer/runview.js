@@ -8,6 +8,7 @@ import { RunEnding } from "./failure.js";
 import { render } from "./markdown.js";
 import { Thought } from "./reasoning.js";
 import { RunChanges, piecesOf } from "./run_changes.js";
+import { NextMessages, inputText } from "./next_messages.js";
 import { RunFacts } from "./run_facts.js";
 import { spokenText } from "./speaker.js";
 import { ToolCards } from "./tool_cards.js";
@@ -38,12 +39,14 @@ export class RunView {
     this.note = make("p", "note");
     this.ending = new RunEnding();
     this.fork = null; // begins another conversation from this run
+    this.steered = null; // is told what became of a message for this run
+    this.next = new NextMessages(load && ((id) => this.takeBack?.(id)));
     this.facts = new RunFacts();
     this.actions = make("div", "choices actions");
     this.actions.hidden = true;
     this.hasThoughts = false; // as far as is known
     this.thoughtsButton = null;
-    this.node.append(this.body, this.activity.node, this.note, this.ending.node, this.facts.node, this.actions);
+    this.node.append(this.body, this.activity.node, this.next.node, this.note, this.ending.node, this.facts.node, this.actions);
     this.reset();
   }
 
@@ -68,6 +71,7 @@ export class RunView {
     this.approvals = new RunApprovals(() => this.id);
     this.dirty = new Set(); // what has something to draw
     this.attempts = new Map(); // node of the body → the attempt that it is of
+    this.next.clear();
   }
 
   /** The answer as the model wrote it. */
@@ -150,6 +154,9 @@ export class RunView {
       case "Answered":
         this.approvals.answered(change.answer);
         return this.tellDoing();
+      case "Steered":
+        this.steer(change.steer);
+        return this.steered?.(change.steer);
       case "Ended":
         return this.end(change.finished);
       default:
@@ -270,6 +277,25 @@ export class RunView {
     }
   }
 
+  // ── messages for the run ─────────────────────────────────────────────────────────────────────────────────
+
+  /** It waits, or stands where the model was given it. */
+  steer({ accepted, state }) {
+    const text = inputText(accepted.input);
+    const words = this.speaker ? spokenText(text) : text;
+    if (!state) {
+      this.next.add(accepted, words);
+      return;
+    }
+    this.next.remove(accepted.steer_id);
+    if (state !== "committed") return;
+    this.endThought();
+    this.open = null;
+    const said = make("div", "question");
+    said.textContent = words;
+    this.body.append(said);
+  }
+
   // ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
 
   writeCall(event) {
@@ -305,7 +331,7 @@ export class RunView {
   }
 
   notice({ kind, text, extra }) {
-    if (kind === "tool_progress") this.tools.progress(extra?.tool_name, text);
+    if (kind === "tool_progress") this.tools.progress(extra.index, text);
     else this.note.textContent = text;
   }
 
@@ -326,8 +352,14 @@ export class RunView {
     this.activity.began(state.started?.at ?? state.created_at);
     this.startedAt = state.started?.at;
     const asked = approvalsByCall(state.approvals ?? [], state.tools ?? []);
+    const steers = [...(state.steers ?? [])];
+    const steersBefore = (texts) => {
+      while (steers.length && (steers[0].after ?? 0) <= texts) this.steer(steers.shift());
+    };
+    let texts = 0;
     for (const item of inOrder(state.messages ?? [], state.tools ?? [])) {
       if (item.tool_name === undefined) {
+        steersBefore(texts++);
         this.restoreText(item);
         continue;
       }
@@ -336,6 +368,7 @@ export class RunView {
       if (item.ok !== undefined && item.ok !== null) this.toolEnded(item);
     }
     for (const approval of asked.get(null)) this.restoreApproval(approval, Infinity);
+    steersBefore(Infinity);
     for (const { arguments: text = "", index = 0, ...call } of state.calls ?? []) this.writeCall({ ...call, index, text });
     if (this.approvals.waits) this.tellDoing();
     this.restoreReasoning(state.reasoning, state.reasoning_pieces);

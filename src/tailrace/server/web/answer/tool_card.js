@@ -11,8 +11,8 @@ const EXIT = /\[(exit code \d+|ended by signal \d+|ended after \d+ s)[^\]\n]*\]$
 const INTERRUPTED = /^(This call was interrupted|The user interrupted this call)/;
 const NOT_EXECUTED = {
   denied: "denied",
-  no_answer: "denied: nobody answered",
-  no_one_to_ask: "denied: nobody to ask",
+  no_answer: "denied: no answer came",
+  no_one_to_ask: "denied: no surface could ask",
   forbidden: "refused by the rules",
   failed: "not executed",
 };

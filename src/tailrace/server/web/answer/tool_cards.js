@@ -53,8 +53,8 @@ export class ToolCards {
     this.open.clear();
   }
 
-  progress(name, line) {
-    for (const card of this.open) if (card.name === name) card.progress(line);
+  progress(index, line) {
+    this.cards.get(index)?.progress(line);
   }
 
   /** What they do now, in words; "" where none runs. */

@@ -5,10 +5,10 @@ const APPROVED = { once: "Approved once", session: "Approved for this session", 
 /** What became of a question. */
 export function outcome(asked, { decision, by = "", reason = "" }) {
   if (decision !== "deny") return APPROVED[decision] ?? `Approved (${decision})`;
-  if (by === "nobody") return "Not executed: there was nobody to ask";
+  if (by === "no surface") return "Not executed: no surface could ask";
   if (by === "timeout") {
     const waitedS = asked.expires_at ? Math.round(asked.expires_at - asked.asked_at) : 0;
-    return `Not executed: nobody answered ${waitedS ? `within ${waitedS} s` : "in time"}`;
+    return `Not executed: no answer came ${waitedS ? `within ${waitedS} s` : "in time"}`;
   }
   return reason ? `Denied: ${reason}` : "Denied";
 }

@@ -5,7 +5,7 @@ import { Attachments } from "./attachments.js";
 const byId = (id) => document.getElementById(id);
 const DRAFT = "tailrace.draft.";
 const ASKING = "Ask anything";
-const INTERRUPTING = "A message now interrupts the answer";
+const STEERING = "Say something to the answer under way";
 
 export class Composer {
   /** `send(text, parts)` resolves once the server has the message; `stop()` ends the run; `lastQuestion()` is for Up. */
@@ -43,13 +43,18 @@ export class Composer {
 
   set running(running) {
     byId("stop").disabled = !running;
-    this.box.placeholder = running ? INTERRUPTING : ASKING;
+    this.box.placeholder = running ? STEERING : ASKING;
   }
 
   fill(text) {
     this.box.value = text;
     this.written();
     this.box.focus();
+  }
+
+  /** What was not said after all stands before what is being written. */
+  putBefore(text) {
+    this.fill(this.box.value ? `${text}\n${this.box.value}` : text);
   }
 
   focus() {

@@ -4,7 +4,7 @@
 import { offerActions } from "../answer/actions.js";
 import { wantsReasoning } from "../answer/reasoning.js";
 import { RunView } from "../answer/runview.js";
-import { newId, post, read } from "../net/api.js";
+import { ask, newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
 import { atNextFrame } from "../next_frame.js";
@@ -20,10 +20,11 @@ const RUNNING = new Set(["running", "pending"]);
 export class Conversation {
   /**
    * `log` is where it is shown. `say(words)` tells what the connection does, `complain(error)` what went wrong;
-   * `changed()` is called when a run begins, ends, waits for an approval, or the conversation gets its name.
+   * `changed()` is called when a run begins, ends, waits for an approval, or the conversation gets its name;
+   * `giveBack(text)` with a message that no model was given and that the user may change.
    */
-  constructor(session, { log, scroll, say, complain, changed }) {
-    Object.assign(this, { session, log, scroll, say, complain });
+  constructor(session, { log, scroll, say, complain, changed, giveBack }) {
+    Object.assign(this, { session, log, scroll, say, complain, giveBack });
     this.changed = () => {
       tellState();
       changed();
@@ -32,6 +33,7 @@ export class Conversation {
     this.runs = new Map(); // id → {view, question, waiting: ids of open approvals}, in the order of the ids: of time
     this.cursor = ""; // <run>:<seq> of the last event of the session that was seen
     this.posting = Promise.resolve(); // the last message, until its run has an id
+    this.sent = new Map(); // what was said here to the run under way, by the message's id
     this.asking = 0; // messages that the server has not taken yet
     this.closing = new AbortController();
     this.streaming = ended(); // ends the stream alone
@@ -205,6 +207,8 @@ export class Conversation {
     const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
     const view = new RunView(text, { load, speaker });
     if (files.length) view.node.querySelector(".question")?.append(fileChips(files));
+    view.takeBack = (id) => this.takeBack(view, id).catch(this.complain);
+    view.steered = (steer) => this.steered(steer);
     view.fork = (body, button) => this.startFork(view, body, button);
     offerActions(view, (...wanted) => this.startFork(...wanted));
     if (above) above.before(view.node);
@@ -283,8 +287,52 @@ export class Conversation {
 
   // ── what people do ────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Asks. `parts` are what is attached. Rejects where the server did not take it; then nothing is shown. */
+  /** To the run under way; where there is none, it begins one. Rejects where the server did not take it. */
   async send(text, parts, model) {
+    const run = this.current;
+    if (run?.view.id && (await this.steer(run.view, text, parts))) return;
+    await this.ask(text, parts, model);
+  }
+
+  /** Whether the run takes it: the log says so and shows it. */
+  async steer(view, text, parts) {
+    const input = parts.length ? [{ type: "text", text }, ...parts] : text;
+    const path = `/runs/${encodeURIComponent(view.id)}/steer`;
+    const taken = await post(path, { input, idempotency_key: newId() }).catch((error) => {
+      if (error.status === 409) return null; // it has ended
+      throw error;
+    });
+    if (!taken) return false;
+    const { id } = await taken.json();
+    this.sent.set(id, { text, parts });
+    const known = view.log.steers.get(id);
+    if (known?.state) this.steered(known); // its end was told first
+    return true;
+  }
+
+  /** What the run has not taken before its end is asked next; after a stop the user may change it first. */
+  steered({ accepted, state, reason }) {
+    const mine = state && this.sent.get(accepted.steer_id);
+    if (!mine) return;
+    this.sent.delete(accepted.steer_id);
+    if (reason === "run_ended") this.ask(mine.text, mine.parts).catch(this.complain);
+    else if (state === "returned") this.giveBack(mine.text);
+  }
+
+  async takeBack(view, id) {
+    await ask(`/runs/${encodeURIComponent(view.id)}/steer/${encodeURIComponent(id)}`, { method: "DELETE" });
+  }
+
+  /** Whether a message waits that was taken back now: what Esc does first. */
+  takeNewestBack() {
+    const view = this.current?.view;
+    const id = view?.next.newest;
+    if (id) view.takeBack(id);
+    return Boolean(id);
+  }
+
+  /** Asks. `parts` are what is attached. Rejects where the server did not take it; then nothing is shown. */
+  async ask(text, parts, model) {
     const input = parts.length ? [{ role: "user", content: [{ type: "text", text }, ...parts] }] : text;
     const question = text + parts.map((part) => part.text ?? "").join("");
     const run = this.begin(question, "");
@@ -295,7 +343,7 @@ export class Conversation {
     this.draw(run.view);
     this.scroll.toEnd();
     // The key makes a retry by the browser harmless: it finds the run instead of starting another.
-    const body = { input, session: this.session, idempotency_key: newId(), ...(model && { model }) };
+    const body = { input, session: this.session, idempotency_key: newId(), busy: "queue", ...(model && { model }) };
     this.asking += 1;
     tellState();
     const posted = post("/runs", body)
