@@ -115,7 +115,7 @@ def test_help_lists_every_command_in_its_group() -> None:
     groups = [part.split("\n") for part in done.stdout.decode().split("\n\n") if part.split("\n")[0].endswith(":")]
     listed = {head.removesuffix(":"): [line.split()[0] for line in lines if line] for head, *lines in groups[1:]}
     assert list(listed) == ["talk", "look", "serve", "flows", "admin"]
-    assert listed["serve"] == ["serve", "gateway", "acp", "mcp"]
+    assert listed["serve"] == ["serve", "gateway", "reload", "acp", "mcp"]
     commands = cli.all_commands()
     assert {name: group for group, names in listed.items() for name in names} == {
         name: command.group for name, command in commands.items()
@@ -172,7 +172,7 @@ def test_a_mistyped_command_is_no_question(word: str, meant: str) -> None:
     assert done.stderr.decode() == f"error: no command {word!r}; did you mean {meant}? chat -q asks it as a question\n"
 
 
-@pytest.mark.parametrize(("word", "meant"), [("setup", "init"), ("watch", "tail last")])
+@pytest.mark.parametrize(("word", "meant"), [("setup", "init"), ("watch", "tail last"), ("statsu", "runs")])
 def test_a_command_of_other_programs_is_no_question_where_it_stands_alone(
     word: str, meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,7 +248,7 @@ def test_a_broken_config_is_named_in_one_line(
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes descriptors")
 def test_standard_streams_that_are_closed_lead_nowhere(tmp_path: Path) -> None:
     """No file and no connection gets the number of one: the event loop aborts where it is to close such a one."""
-    ask = "import sys, socket; from tailrace.cli.main import main; main(['completion', 'bash'])"
+    ask = "import sys, socket; from tailrace.cli.main import main; main(['doctor', '--offline'])"
     run = f'{sys.executable} -c "{ask}; sys.exit(socket.socket().fileno() < 3)" <&- >&- 2>{tmp_path}/stderr'
     done = subprocess.run(
         ["sh", "-c", run], env={**os.environ, "TAILRACE_HOME": str(tmp_path)}, check=False, timeout=60
@@ -258,7 +258,7 @@ def test_standard_streams_that_are_closed_lead_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes descriptors")
 def test_programs_that_a_command_starts_have_the_standard_streams_too(tmp_path: Path) -> None:
-    ask = "import subprocess; from tailrace.cli.main import main; main(['completion', 'bash'])"
+    ask = "import subprocess; from tailrace.cli.main import main; main(['doctor', '--offline'])"
     child = "subprocess.run(['sh', '-c', 'test -e /dev/fd/0 -a -e /dev/fd/1'], check=True)"
     run = f'{sys.executable} -c "{ask}; {child}" <&- >&- 2>{tmp_path}/stderr'
     done = subprocess.run(
@@ -269,7 +269,7 @@ def test_programs_that_a_command_starts_have_the_standard_streams_too(tmp_path: 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_behind_stdout_is_one_line() -> None:
-    command = [sys.executable, "-m", "tailrace", "completion", "bash"]
+    command = [sys.executable, "-m", "tailrace", "doctor", "--offline"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (1, "error: the output cannot be written: No space left on device\n")

@@ -60,19 +60,12 @@ COMMANDS: dict[str, CliCommand] = {
         mixed=True,
         group="talk",
     ),
-    "fork": CliCommand(
-        "a run that begins from another one, after any of its events",
-        "tailrace.cli.commands.fork",
-        starts_programs=True,
-        mixed=True,
-        group="talk",
-    ),
     "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback", group="talk"),
     "runs": CliCommand("list the latest runs", "tailrace.cli.runs.commands", group="look"),
     "show": CliCommand("show one run", "tailrace.cli.runs.commands", group="look"),
     "tail": CliCommand("watch one run live", "tailrace.cli.runs.commands", group="look"),
     "stop": CliCommand("stop one run", "tailrace.cli.runs.commands", group="look"),
-    "top": CliCommand("the live runs of every process, and their providers", "tailrace.cli.runs.top", group="look"),
+    "top": CliCommand("the live runs of every process", "tailrace.cli.runs.top", group="look"),
     "usage": CliCommand(
         "what was used and what it cost, by key, model and day", "tailrace.cli.usage.command", group="look"
     ),
@@ -85,17 +78,23 @@ COMMANDS: dict[str, CliCommand] = {
     "gateway": CliCommand(
         "the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True, group="serve"
     ),
+    "reload": CliCommand(
+        "running servers take up the platforms, keys and models of the config",
+        "tailrace.cli.commands.reload",
+        group="serve",
+    ),
     "flow": CliCommand(
         "run, check, draw and control sequences", "tailrace.cli.commands.flow", starts_programs=True, group="flows"
     ),
     "init": CliCommand("find a model, try it, and write a config", "tailrace.cli.setup.init", reads_config=False),
     "add": CliCommand("connect a chat platform", "tailrace.cli.setup.add", reads_config=False),
     "doctor": CliCommand("check the set-up", "tailrace.cli.setup.doctor", reads_config=False),
+    "import": CliCommand("take over the settings of Hermes", "tailrace.cli.setup.import_settings", reads_config=False),
     "approvals": CliCommand("list what was approved for always, and withdraw it", "tailrace.cli.commands.approvals"),
+    "keys": CliCommand("make, list and revoke keys of the API", "tailrace.cli.commands.keys"),
     "backup": CliCommand("copy the journal to a file while it is in use", "tailrace.cli.commands.backup"),
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
     "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
-    "completion": CliCommand("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),
 }
 
 
@@ -172,18 +171,18 @@ def _with_command(argv: list[str]) -> list[str]:
         return argv
     if first == "help" or argv == ["version"]:
         return [f"--{first}"]
-    meant = ELSEWHERE.get(first.lower()) if len(argv) == 1 else None
-    if not first.startswith("-") and (meant := meant or near_command(first)):
+    if meant := near_command(first, alone=len(argv) == 1):
         print_error(f"no command {first!r}; did you mean {meant}? chat -q asks it as a question")
         raise SystemExit(USAGE)
     return [DEFAULT_COMMAND, *argv]
 
 
-def near_command(word: str) -> str | None:
-    """The command that a mistyped word stands for; None for a question."""
+def near_command(word: str, *, alone: bool = False) -> str | None:
+    """The command that a mistyped word stands for; None for a question. `alone`: it is the only word."""
     if not _is_word(word):
         return None
-    return next(iter(get_close_matches(word.lower(), all_commands(), n=1, cutoff=NEAR_COMMAND)), None)
+    known = {name: name for name in all_commands()} | (ELSEWHERE if alone else {})
+    return next((known[name] for name in get_close_matches(word.lower(), known, n=1, cutoff=NEAR_COMMAND)), None)
 
 
 def _is_word(text: str) -> bool:
@@ -225,8 +224,8 @@ def with_origin(problem: ConfigError, args: argparse.Namespace, config: Config) 
 
 
 def _hide_secrets(config: Config) -> None:
-    from tailrace.app.app import secrets_of
-    from tailrace.app.own_environment import hide_secrets
+    from tailrace.app.secrets.config_secrets import secrets_of
+    from tailrace.app.secrets.own_environment import hide_secrets
 
     hide_secrets(secrets_of(config))
 
@@ -256,7 +255,7 @@ def add_log_level(parser: argparse.ArgumentParser, *, default: str | None = None
 
 
 def _log_to_stderr(config: Config, level: Level) -> None:
-    from tailrace.app.app import redactor_of
+    from tailrace.app.secrets.config_secrets import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
 
     configure(redactor_of(config), level=level)

@@ -44,6 +44,14 @@ def stop_event(parent: ParentLink | None = None) -> asyncio.Event:
     return stop
 
 
+def reload_event() -> asyncio.Event:
+    """Set at each SIGHUP, which from now on does not end the process."""
+    asked = asyncio.Event()
+    with suppress(NotImplementedError, AttributeError):  # Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
+    return asked
+
+
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop's, where it exists; None is asyncio's own."""
     if sys.platform == "win32":

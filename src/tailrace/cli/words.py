@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tailrace.app.costs import dollars
 from tailrace.messages import Usage
 
 STYLES: Final[dict[str, str]] = {  # of a state
@@ -74,15 +75,6 @@ def tokens(usage: Usage) -> str:
 
 def _about(usage: Usage) -> str:
     return "~" if usage.estimated_tokens else ""
-
-
-def dollars(cost: float | None) -> str:
-    """`$0.0021`, `$0.14`, `$12.30`; empty where the cost is not known."""
-    if cost is None:
-        return ""
-    if cost and cost < 0.0001:
-        return "<$0.0001"
-    return f"${cost:.4f}" if 0 < cost < 0.01 else f"${cost:.2f}"
 
 
 def spent_words(usage: Usage | None, cost: float | None) -> str:

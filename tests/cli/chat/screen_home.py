@@ -77,8 +77,8 @@ def last_word(terminal: VirtualTerminal) -> int:
 
 
 def body(text: str) -> list[str]:
-    """From the first question to the words of farewell."""
+    """From the first question to the words of farewell, without the borders of boxes, which have times."""
     lines = text.split("\n")
     first = next(at for at, line in enumerate(lines) if line.startswith("❯ "))
     last = next(at for at, line in enumerate(lines) if "go on with this conversation" in line)
-    return lines[first:last]
+    return [line for line in lines[first:last] if not line.startswith(("╭", "╰"))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -138,31 +137,3 @@ async def test_a_session_whose_answer_is_under_way_is_joined_and_the_other_termi
     _, err = await asking.communicate()
     assert (asking.returncode, err) == (130, b"stopped by another terminal\n")
     assert len(cli.server.requests) == 1
-
-
-async def test_a_prompt_of_an_mcp_server_is_a_command(cli: Cli) -> None:
-    pytest.importorskip("mcp", reason="the extra is not installed")
-    script = Path(__file__).parents[2] / "tools/mcp/old_server.py"
-    cli.config["mcp"] = {"servers": {"mill": {"command": [sys.executable, str(script)]}}}
-    cli.server.extend(reply("Hello, Ada."))
-    terminal, stdin = pty.openpty()
-    process = await cli.start(stdin=stdin)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
-        await process.stderr.readuntil(b"> ")
-        os.write(terminal, b"/help\n")
-        assert "/mill:greet whom" in (await process.stderr.readuntil(b"\n> ")).decode()
-        os.write(terminal, b"/mill:greet\n")
-        assert b"error: missing whom: /mill:greet whom" in await process.stderr.readuntil(b"\n> ")
-        os.write(terminal, b"/mill:greet Ada Lovelace\n")
-        assert await process.stdout.readline() == b"Hello, Ada.\n"
-        os.write(terminal, b"\x04")
-        await process.communicate()
-    finally:
-        os.close(terminal)
-        os.close(stdin)
-    [asked] = [message for message in cli.server.requests[0].json()["messages"] if message["role"] == "user"]
-    assert asked["content"] == "[prompt greet of the MCP server mill]\n\nSay hello to Ada Lovelace."
-    offered = [tool["function"]["name"] for tool in cli.server.requests[0].json()["tools"]]
-    assert {"mill__change", "mcp_read_resource", "mcp_get_prompt"} <= set(offered)

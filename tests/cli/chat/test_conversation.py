@@ -14,7 +14,7 @@ from tailrace.cli.chat.conversation import Conversation
 from tailrace.cli.chat.options import Options
 from tailrace.config.load import load
 from tailrace.errors import TailraceError
-from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
+from tailrace.testing.provider import FaultyProvider, Scenario
 from tailrace.testing.scripted.reply import Reply
 
 
@@ -39,11 +39,3 @@ async def test_a_model_name_with_blanks_is_refused(name: str, tmp_path: Path) ->
         with pytest.raises(TailraceError, match="a model's name has no blanks"):
             await conversation.use_model(name)
         assert conversation.choice.name == "ok"
-
-
-async def test_what_the_agent_says_before_a_tool_is_saved_too(tmp_path: Path) -> None:
-    first = reply("Let me look.", call("terminal", {"command": "echo hi"}))
-    async with conversation_with(tmp_path, first, reply("It says hi.")) as conversation:
-        run = await conversation.submit(conversation.turn("What?"))
-        await conversation.app.agents.finished(run.id)
-        assert await conversation.as_markdown() == "## What?\n\nLet me look.\n\nIt says hi."

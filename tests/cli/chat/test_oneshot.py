@@ -14,7 +14,7 @@ import pytest
 
 from cli.chat.chat_process import Cli
 from parked_turns import REASON, park_turn
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
 from tailrace.cli.chat.oneshot import OneShot
 from tailrace.cli.commands.chat import stdin_is_unread
@@ -290,6 +290,14 @@ async def test_the_number_of_calls_can_be_limited(cli: Cli) -> None:
     assert "did not finish" in out
     assert len(cli.server.requests) == 2
     assert (await cli.run("-q", "?", "--max-turns", "0"))[0] == 2
+
+
+async def test_the_footer_counts_the_requests_at_a_limit(cli: Cli) -> None:
+    cli.server.extend(reply(call("terminal", {"command": "true"})))
+    code, out, err = await cli.run("-q", "?", "--max-turns", "1")
+    assert (code, len(cli.server.requests)) == (3, 1)
+    assert "after 1 model call (" in out
+    assert "calls" not in err
 
 
 async def test_a_named_session_remembers(cli: Cli) -> None:

@@ -6,11 +6,11 @@ import json
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.cli.chat.conversation import Conversation
 from tailrace.cli.chat.options import REQUESTER, Options
-from tailrace.cli.chat.slash.commands import run_slash_command
+from tailrace.cli.chat.slash_commands import run_slash_command
 from tailrace.config.load import load
 from tailrace.messages import user
 from tailrace.ports import Run

@@ -111,6 +111,6 @@ async def test_a_half_typed_answer_is_gone_when_the_time_is_up(home: Home) -> No
         terminal.enter("Remove it.")
         await armed(terminal)
         terminal.type("wbecause")
-        await terminal.until("✗ nobody answered within 2 s")
+        await terminal.until("✗ no answer came within 2 s")
         await answered(terminal)
         assert "because" not in terminal.text

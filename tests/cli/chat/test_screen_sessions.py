@@ -6,7 +6,6 @@ import base64
 import os
 import re
 import signal
-import sys
 
 from cli.chat.screen_home import Home, answered, body, ready
 from cli.screen.vt import VirtualTerminal
@@ -35,8 +34,6 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         await terminal.until("no command /back; /resume goes back to a session")
         terminal.enter("/nwe")
         await terminal.until("no command /nwe; did you mean /new?")
-        terminal.enter("/exit")
-        await terminal.until("no command /exit; /quit leaves")
         terminal.enter("/yol")
         await terminal.until("no command /yol; /help lists them")
         terminal.enter("/model anthropic")
@@ -46,17 +43,8 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         terminal.enter("Hello?")
         await terminal.until("First block. Second block.")
         assert "warning:" not in terminal.text
-        terminal.enter("/quit")
+        terminal.enter("/exit")
         assert await terminal.exit_code() == 0
-
-
-async def test_what_was_entered_while_it_started_is_sent(home: Home) -> None:
-    home.server.extend(reply("Good morning."))
-    wait = "import os, select, sys; select.select([0], [], []); os.execv(sys.executable, sys.argv[1:])"
-    async with VirtualTerminal([sys.executable, "-c", wait, *home.command()], home.env) as terminal:
-        terminal.enter("Early.")  # the line is there before the program starts
-        await terminal.until("● Good morning.")
-    assert home.server.requests[0].json()["messages"][-1]["content"] == "Early."
 
 
 async def test_leaving_names_a_session_in_which_something_was_asked(home: Home) -> None:
@@ -107,7 +95,7 @@ async def test_a_session_that_is_not_there_is_said(home: Home) -> None:
 
 
 async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
-    """One session through `@file`, `!command`, a long paste, `/retry`, `/copy`, `/save` and `/compact`."""
+    """One session through `@file`, `!command`, a long paste, `/retry`, `/copy` and `/compact`."""
     work = home.path / "work"
     work.mkdir()
     (work / "notes.md").write_text("The gate is open.\n")
@@ -131,19 +119,12 @@ async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
         await answered(terminal, 3)
         terminal.enter("/copy")
         await terminal.until("copied the answer, 6 characters")
-        terminal.enter("/save talk.md")
-        await terminal.until("saved ")
         terminal.enter("/compact")
         await terminal.until("● Summary: a gate.")
         await answered(terminal, 4)
         terminal.enter("Go on.")
         await terminal.until("● Fourth.")
     assert "\x1b]52;c;" + base64.b64encode(b"Third.").decode() in terminal.written
-    saved = (work / "talk.md").read_text()
-    assert saved.startswith("## Read @notes.md [200 lines pasted]")
-    assert "\n\nRead @notes.md " + "\n".join(["pasted"] * 200) + "\n\nFirst.\n\n" in saved
-    assert "The gate is open." not in saved
-    assert saved.endswith("## And then?\n\nThird.\n")
     asked = [[message["content"] for message in request.json()["messages"][1:]] for request in home.server.requests]
     assert asked[0][0].count("pasted") == 200
     assert "The gate is open." in asked[0][0]

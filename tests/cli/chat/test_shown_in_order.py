@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.cli.chat.oneshot import OneShot
-from tailrace.cli.chat.options import ToolDisplay
 from tailrace.config.load import load
-from tailrace.events import GatewayNotice, MessageChunk, MessageStop, RunFinished
+from tailrace.events import MessageChunk, MessageStop, RunFinished, ToolCallChunk
 from tailrace.messages import user
 from tailrace.ports import NewRun
 from tailrace.testing.provider import FaultyProvider, call, reply
@@ -47,17 +46,17 @@ async def test_a_notice_in_the_middle_of_a_line_has_its_own(tmp_path: Path) -> N
     assert rest == "And so on."
 
 
-@pytest.mark.parametrize(("tools", "shown"), [("lines", "It is done.\n"), ("verbose", "It is \n    … half\ndone.\n")])
-async def test_what_is_not_shown_breaks_no_line(tmp_path: Path, tools: ToolDisplay, shown: str) -> None:
+@pytest.mark.parametrize(("verbose", "shown"), [(False, "It is done.\n"), (True, "It is \n    … half\ndone.\n")])
+async def test_what_is_not_shown_breaks_no_line(tmp_path: Path, verbose: bool, shown: str) -> None:
     """The progress of a tool is shown with the details of tools alone."""
-    progress = GatewayNotice("tool_progress", "half", {"tool_name": "draw"})
+    progress = ToolCallChunk("draw", "half", index=0)
     async with open_app(load({}, tmp_path)) as app:
         run, lease = await app.journal.start(NewRun("agent"), "me")
         assert lease is not None
-        said = (MessageChunk("It is "), progress, MessageChunk("done."), MessageStop(final=True))
+        said = (ToolCallChunk("draw"), MessageChunk("It is "), progress, MessageChunk("done."), MessageStop(final=True))
         app.journal.append(lease, said)
         await app.journal.seal(lease, RunFinished("completed", "It is done."))
-        assert await _watched(app, run.id, tools) == shown
+        assert await _watched(app, run.id, verbose=verbose) == shown
 
 
 async def _shown_at_once(home: Path, server: FaultyProvider) -> str:
@@ -71,13 +70,13 @@ async def _shown_at_once(home: Path, server: FaultyProvider) -> str:
         return await _watched(app, run.id)
 
 
-async def _watched(app: App, run_id: str, tools: ToolDisplay = "lines") -> str:
+async def _watched(app: App, run_id: str, *, verbose: bool = False) -> str:
     """What is on a terminal when the run has been watched there."""
     reader, writer = pty.openpty()
     tty.setraw(writer)
     with os.fdopen(reader, "rb", buffering=0) as shown, os.fdopen(writer, "w", encoding="utf-8") as screen:
         with redirect_stdout(screen), redirect_stderr(screen):
-            await OneShot(app, streamed=True, as_json=False, tools=tools).watch(run_id)
+            await OneShot(app, streamed=True, as_json=False, verbose=verbose).watch(run_id)
         screen.write(END)
         screen.flush()
         text = b""

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from cli.screen.drawn_text import drawn
+from tailrace.app.usage.spending import Spending
 from tailrace.cli.chat.conversation import SessionSummary
-from tailrace.cli.chat.markdown_export import section
-from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, file_to_try, files_for
-from tailrace.cli.chat.slash.commands import HANDLERS, TERMINAL_COMMANDS, is_slash_command
-from tailrace.cli.chat.spending import Spending
+from tailrace.cli.chat.question import MAX_FILE_BYTES, CommandOutput, composed, files_for
+from tailrace.cli.chat.slash_commands import HANDLERS, TERMINAL_COMMANDS, is_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.tty_approval import answer_of
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
@@ -23,20 +22,13 @@ from tailrace.messages import Image, Text, Usage
 # ── the first screen ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_screen_says_who_where_with_what_and_what_to_try() -> None:
-    facts = WelcomeFacts(
-        "1.2", "anthropic/claude", "~/src", ("terminal", "patch"), file="README.md", is_repository=True
-    )
+def test_the_first_screen_says_who_where_and_with_what() -> None:
+    facts = WelcomeFacts("1.2", "anthropic/claude", "~/src", ("terminal", "patch"))
     lines = drawn(welcome(facts))
     assert lines[1] == "● tailrace 1.2"
     assert "  model      anthropic/claude" in lines
     assert "  directory  ~/src" in lines
     assert "  tools      terminal, patch" in lines
-    assert lines[lines.index("  Try") + 1 :][:3] == [
-        "    What is in this directory?",
-        "    Explain @README.md in three sentences.",
-        "    !git log --oneline -5   and then: what do you make of this?",
-    ]
     assert not any("real model" in line for line in lines)
 
 
@@ -46,14 +38,6 @@ def test_the_embedded_model_says_that_it_is_small_and_how_to_get_a_real_one() ->
     assert any("small and often wrong" in line for line in lines)
     assert any(line.startswith("    .venv/bin/tailrace init ") for line in lines)
     assert "  tools      none: this model only talks" in lines
-
-
-def test_the_file_to_try_is_one_that_the_model_reads_in_a_few_seconds(tmp_path: Path) -> None:
-    assert file_to_try(tmp_path, embedded=False) == ""
-    (tmp_path / "README.md").write_text("x" * 14_000)
-    assert (file_to_try(tmp_path, embedded=False), file_to_try(tmp_path, embedded=True)) == ("README.md", "")
-    (tmp_path / "pyproject.toml").write_text("[project]")
-    assert file_to_try(tmp_path, embedded=True) == "pyproject.toml"
 
 
 @pytest.mark.parametrize("width", [40, 60, 200])
@@ -109,18 +93,6 @@ def test_the_list_of_sessions_keeps_its_columns() -> None:
     assert lines[0] == "diary         just now  1 turn     Why?"
     assert (lines[1].index("500 turns"), lines[1].index("How")) == (lines[0].index("1 turn"), lines[0].index("Why?"))
     assert len(lines[1]) < 80
-
-
-def test_the_first_screen_cuts_no_name_of_a_tool() -> None:
-    names = tuple(f"mill__open_gate_{number}" for number in range(30))
-    facts = WelcomeFacts("1.2", "anthropic/claude", "~/src", names)
-    lines = [line.strip() for line in drawn(welcome(facts), 100)]
-    first = next(number for number, line in enumerate(lines) if line.startswith("tools"))
-    said = " ".join(lines[first : lines.index("", first)]).removeprefix("tools").strip()
-    listed, _, more = said.partition(" and ")
-    shown = listed.split(", ")
-    assert shown == list(names[: len(shown)])
-    assert more == f"{30 - len(shown)} more"
 
 
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,24 +185,6 @@ def test_names_of_files_are_completed(tmp_path: Path) -> None:
     assert files_for("@src/", tmp_path) == ["@src/a.py"]
     assert files_for("@.h", tmp_path) == ["@.hidden"]
     assert files_for("@nowhere/x", tmp_path) == []
-
-
-# ── what is saved ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "saved"),
-    [
-        ("Why?", "Because.\n", "## Why?\n\nBecause."),
-        ("Why?", "", "## Why?"),
-        ("Code?", "So:\n```py\nx = 1", "## Code?\n\nSo:\n```py\nx = 1\n```"),
-        ("Nested?", "````md\n```\ncode\n```", "## Nested?\n\n````md\n```\ncode\n```\n````"),
-        ("See:\n~~~\nlog", "Yes.", "## See:\n~~~\nlog\n~~~\n\nYes."),
-        ("```py\nx\n```", "Fine.", "## …\n\n```py\nx\n```\n\nFine."),
-    ],
-)
-def test_an_open_code_block_ends_with_its_part_of_what_is_saved(question: str, answer: str, saved: str) -> None:
-    assert section(question, answer) == saved
 
 
 # ── what is typed ────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,18 +11,18 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from proof.platforms.whatsapp import FakeWhatsApp
 
 from cli.commands.command_line import environment
 from cli.screen.vt import VirtualTerminal
 from tailrace.cli.setup import add as add_command
+from tailrace.cli.setup.config_file import with_platform
 from tailrace.cli.setup.platform_questions import OddAnswer, questions_of
-from tailrace.cli.setup.platform_section import with_platform
 from tailrace.config.load import load
 from tailrace.errors import ConfigError
 from tailrace.integrations.whatsapp import WhatsAppSettings
 from tailrace.plugins.installed import platforms
 from tailrace.testing.platforms.telegram import FakeTelegram
-from tailrace.testing.platforms.whatsapp import FakeWhatsApp
 
 CONFIG = (
     "# mine\nagent: {max_turns: 3}   # few\n\nplatforms:   # chats\n    discord:\n        enabled: false\n# the end\n"

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import os
-import pty
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,7 +104,7 @@ async def test_the_list_has_the_newest_first(home: Path, capsys: pytest.CaptureF
 def test_where_nothing_was_approved_it_says_so_and_creates_nothing(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for args in ((), ("--json",), ("--forget-all",)):
+    for args in ((), ("--json",)):
         assert main(["approvals", *args]) == 0
         out, err = capsys.readouterr()
         assert (out, err) == ("", f'nothing was approved with "always" in {home / "tailrace.db"}\n')
@@ -154,46 +150,3 @@ async def test_one_is_taken_back_by_the_beginning_of_its_id_or_nothing_is(
     else:
         assert (out, err) == ("", f"error: {said}\n")
         assert await kept(home) == before
-
-
-async def test_all_are_taken_back_with_a_yes_alone(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await approve(home)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    assert await tailrace("--forget-all") == 2
-    assert capsys.readouterr().err.startswith("error: no terminal to ask on; to do it: tailrace approvals --forget-all")
-    assert len(await kept(home)) == 3
-    assert await tailrace("--forget-all", "--yes") == 0
-    assert await kept(home) == []
-
-
-@pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, 0), ("n\n", 1, 3), ("\n", 1, 3), ("\x04", 1, 3)])
-async def test_who_takes_all_of_them_back_is_shown_them_and_asked(home: Path, typed: str, code: int, left: int) -> None:
-    await approve(home)
-    terminal, stdin = pty.openpty()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tailrace", "approvals", "--forget-all"),
-            stdin=stdin,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert process.stderr is not None
-        await process.stderr.readuntil(b"[y/N] ")
-        os.write(terminal, typed.encode())
-        out, _ = await process.communicate()
-    finally:
-        os.close(terminal)
-        os.close(stdin)
-    assert process.returncode == code
-    assert b"rm -rf build" in out
-    assert len(await kept(home)) == left
-
-
-def test_one_or_all_but_not_both(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["approvals", "--forget", "1a", "--forget-all"])
-    assert ended.value.code == 2
-    assert "not allowed with argument" in capsys.readouterr().err
-    assert list(home.iterdir()) == []

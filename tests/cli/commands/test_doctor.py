@@ -17,18 +17,17 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
+from proof.platforms.discord import FakeDiscord
 
 from cli.commands.command_line import tailrace
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
-from tailrace.cli.setup.candidates import SUGGESTED_MODELS, Candidate
 from tailrace.cli.setup.doctor import _refusal, findings, models_url
 from tailrace.cli.setup.finding import Finding
-from tailrace.cli.setup.init import _answered
+from tailrace.cli.setup.init import SUGGESTED_MODELS, Candidate, _answered
 from tailrace.integrations.slack import SlackSettings
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.system.extras import install_command
-from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
 

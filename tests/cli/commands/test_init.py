@@ -11,7 +11,7 @@ import pytest
 
 from cli.commands.command_line import PROGRAM, environment, tailrace
 from cli.screen.vt import VirtualTerminal
-from tailrace.cli.setup.candidates import ollama_url
+from tailrace.cli.setup.init import ollama_url
 from tailrace.config.load import load
 from tailrace.testing.provider import FaultyProvider
 
@@ -20,11 +20,20 @@ def test_init_writes_a_config_that_streams(tmp_path: Path) -> None:
     home = tmp_path / "new"
     done = tailrace(home, "init")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"wrote {home / 'config.yaml'}: local/smollm2-135m answers\nnext: {PROGRAM}\n"
+    assert (
+        done.stderr
+        == f"wrote {home / 'config.yaml'}: local/smollm2-135m is fetched with the first question\nnext: {PROGRAM}\n"
+    )
     config = load({}, home)
     assert config.streams("cli")
     assert (config.model.provider, config.model.name) == ("local", "smollm2-135m")
     assert "#" in (home / "config.yaml").read_text()
+
+
+def test_init_claims_nothing_of_a_model_that_was_not_asked(tmp_path: Path) -> None:
+    done = tailrace(tmp_path, "init", "--provider", "ollama", "--model", "qwen3", "--yes", "--no-test")
+    assert done.returncode == 0
+    assert "answers" not in done.stderr
 
 
 def test_init_suggests_whose_key_is_set_and_names_what_is_missing(tmp_path: Path) -> None:

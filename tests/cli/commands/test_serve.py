@@ -18,7 +18,10 @@ import pytest
 from cli.commands.serve_process import command, served
 from postgres_server import free_port
 from server.http_server import config_for, sse
+from tailrace.app import open_app
+from tailrace.cli.commands import serve
 from tailrace.cli.main import main
+from tailrace.config.load import load
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
 
 TEXT = "One two three four five six seven eight nine ten"
@@ -269,3 +272,13 @@ async def test_L145_an_instance_whose_command_was_killed_goes_on_beside_a_server
             async with process.client.get(f"{path}/stream") as response:
                 last = [event async for event in sse(response)][-1]
     assert (last["type"], last["state"]) == ("done", "completed")
+
+
+async def test_the_embedded_model_is_not_fetched_before_it_is_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_app(load({}, tmp_path)) as app:
+        await serve._warm_up(app)
+        assert app.models.local.pid is None
+    assert "models" not in os.listdir(tmp_path)  # noqa: PTH208 - pathlib's may not be called here
+    assert "is not ready" not in caplog.text

@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from proof.platforms.discord import FakeDiscord
 
 from cli.commands.serve_process import command
 from cli.commands.worker_server import WorkerServer, metrics_of, process_gone, worker_server
@@ -21,7 +22,6 @@ from server.http_server import config_for, sse
 from tailrace.cli.setup.doctor import findings
 from tailrace.cli.setup.finding import Finding
 from tailrace.integrations.postgres.store import PostgresJournal
-from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, call, reply
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")

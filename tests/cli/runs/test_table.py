@@ -6,10 +6,11 @@ import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
+from tailrace.app.costs import dollars
 from tailrace.app.timeline.run_overview import RunOverview
 from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.screen.fitted_table import padded
-from tailrace.cli.words import count, dollars, duration, spent_words, tokens
+from tailrace.cli.words import count, duration, spent_words, tokens
 from tailrace.messages import Usage
 
 NOW = 1_763_258_400.0

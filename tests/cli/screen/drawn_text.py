@@ -33,9 +33,17 @@ def drawn(rows: Rows, width: int = 80) -> list[str]:
 
 
 class Drawn:
-    """A transcript and everything it has settled, as text."""
+    """A transcript and everything it has settled, as text; without the borders of boxes unless they are asked for."""
 
-    def __init__(self, *, streamed: bool = True, width: int = WIDTH, progress: CallProgress | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        streamed: bool = True,
+        width: int = WIDTH,
+        progress: CallProgress | None = None,
+        with_borders: bool = False,
+    ) -> None:
+        self._hidden = () if with_borders else ("╭", "╰")
         self.clock = Clock()
         self.transcript = Transcript(self.clock, streamed=streamed, progress=progress)
         self.painter = Painter()
@@ -55,7 +63,8 @@ class Drawn:
         self.moving = self.text(moving)
 
     def text(self, pieces: Iterable[Piece]) -> list[str]:
-        return ["".join(segment.text for segment in line) for line in self.painter.lines(pieces, self.width)]
+        lines = ("".join(segment.text for segment in line) for line in self.painter.lines(pieces, self.width))
+        return [line for line in lines if not line.startswith(self._hidden)]
 
 
 def done(status: str = "completed", error: RunFailure | None = None) -> RunFinished:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
+
 LINES = [
     "",
     "",
@@ -38,3 +40,9 @@ LINES = [
     "[link](http://example.com)",
 ]
 documents = st.lists(st.sampled_from(LINES), max_size=14).map("\n".join)
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The blocks of a whole text."""
+    splitter = BlockSplitter()
+    return splitter.feed(text) + splitter.close()

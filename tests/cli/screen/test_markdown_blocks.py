@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.screen.markdown_documents import documents
+from cli.screen.markdown_documents import blocks_of, documents
 from tailrace.cli.screen.markdown_blocks import (
     MAX_CODE_LINES,
     MAX_TABLE_ROWS,
@@ -18,7 +18,6 @@ from tailrace.cli.screen.markdown_blocks import (
     MIN_LIST_LINES,
     Block,
     BlockSplitter,
-    blocks_of,
 )
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.parser import parser

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tailrace.cli.screen.markdown_blocks import blocks_of
+from cli.screen.markdown_documents import blocks_of
 from tailrace.cli.screen.painter import BlockPiece, Painter
 
 

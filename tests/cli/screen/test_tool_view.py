@@ -6,7 +6,6 @@ from cli.screen.drawn_text import Drawn, tool
 from tailrace.agent.turn import INTERRUPTED
 from tailrace.events import (
     ApprovalAnswered,
-    GatewayNotice,
     NotExecuted,
     ToolCallChunk,
     ToolCallFinished,
@@ -47,7 +46,7 @@ def test_a_tool_in_full_shows_arguments_progress_output_and_files() -> None:
     drawn.transcript.tools.verbose = True
     drawn.see(
         ToolCallChunk("draw", "mill", {"what": "mill", "how": "one\ntwo", "size": 3}, index=0),
-        GatewayNotice("tool_progress", "half \x1b[31mdone", {"tool_name": "draw"}),
+        ToolCallChunk("draw", "half \x1b[31mdone", index=0),
         ToolOutputRecorded("c", "draw", "drawn", files=(ToolFile("mill.png", "image/png", b"1234"),)),
         ToolCallFinished("draw", 0.1, index=0),
     )
@@ -60,19 +59,6 @@ def test_a_tool_in_full_shows_arguments_progress_output_and_files() -> None:
         "      size: 3",
         "      drawn",
         "      [mill.png: image/png, 4 bytes]",
-    ]
-
-
-def test_only_new_tools_get_a_line_when_asked_for() -> None:
-    drawn = Drawn()
-    drawn.transcript.tools.only_new = True
-    calls = [("read_file", True), ("read_file", True), ("read_file", False), ("terminal", True), ("terminal", True)]
-    for index, (name, ok) in enumerate(calls):
-        drawn.see(ToolCallChunk(name, f"{index}", index=index), ToolCallFinished(name, 0.1, ok, index))
-    assert [line.split() for line in drawn.settled] == [
-        ["✓", "read_file", "0", "0.1s", "#1"],
-        ["✗", "read_file", "2", "0.1s", "#3"],
-        ["✓", "terminal", "3", "0.1s", "#4"],
     ]
 
 

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from cli.screen.drawn_text import Drawn, done, tool
 from cli.screen.markdown_documents import documents
-from tailrace.cli.screen.markdown_tokens import tokens_of
+from tailrace.cli.screen.painter import tokens_of
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.events import (
     ApprovalAnswered,
     ApprovalAsked,
     AttemptDiscarded,
+    AttemptStarted,
     Commentary,
     MessageChunk,
     MessageStop,
@@ -188,7 +189,7 @@ def test_J111_an_approval_shows_all_that_would_run() -> None:
     assert any(line.strip() == "in /srv/a, session s1" for line in drawn.settled), "M152"
     assert drawn.settled[1] == "● I will."  # the message before it is closed
     drawn.see(ApprovalAnswered("apr_1", "deny", "timeout"))
-    assert drawn.settled[-1] == "  ✗ nobody answered within 60 s"
+    assert drawn.settled[-1] == "  ✗ no answer came within 60 s"
     assert drawn.transcript.approval is None
 
 
@@ -220,7 +221,7 @@ def test_questions_of_tools_side_by_side_are_asked_one_after_the_other() -> None
     drawn.see(ApprovalAnswered("apr_d", "once", "cli"))
     told = [line.strip() for line in drawn.settled if "wants to run" not in line]
     assert [line for line in told if line.startswith(("launch", "✓", "✗"))] == [
-        *("launch a", "launch c", "✗ nobody answered in time", "✓ approved once"),
+        *("launch a", "launch c", "✗ no answer came in time", "✓ approved once"),
         *("launch b", "✗ denied", "launch d", "✓ approved once"),
     ]
     assert drawn.transcript.approval is None
@@ -351,3 +352,37 @@ def test_no_line_is_as_wide_as_the_window() -> None:
     """A window that gets narrower folds what is as wide as it was."""
     drawn = Drawn(width=60).see(MessageChunk("word " * 40), MessageStop(), *tool(0, "x" * 300, ok=False), done())
     assert max(map(len, drawn.settled)) < 60
+
+
+# ── the box of an answer ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_answer_stands_between_borders_with_name_model_and_time() -> None:
+    drawn = Drawn(with_borders=True, width=40)
+    drawn.transcript.add_question("Why?")
+    drawn.see(AttemptStarted("faulty", "ok"), MessageChunk("Because."))
+    assert drawn.moving[:3] == ["", "╭─ tailrace · faulty/ok ───────────────", "● Because."]
+    drawn.clock.now += 3.2
+    drawn.see(MessageChunk("\n\nAnd so on."), MessageStop(final=True), done())
+    assert [line for line in drawn.settled if line][1:] == [
+        "╭─ tailrace · faulty/ok ───────────────",
+        "● Because.",
+        "  And so on.",
+        "╰─ 3.2s ───────────────────────────────",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 60, 300])
+def test_a_border_is_narrower_than_the_window(width: int) -> None:
+    drawn = Drawn(with_borders=True, width=width)
+    drawn.see(AttemptStarted("faulty", "a-model-" * 9), MessageChunk("Hi."), MessageStop(final=True), done())
+    borders = [line for line in drawn.settled if line[:1] in {"╭", "╰"}]
+    assert [border[0] for border in borders] == ["╭", "╰"]
+    assert all(len(border) < width for border in borders)
+
+
+def test_what_happened_before_has_no_time() -> None:
+    drawn = Drawn(with_borders=True, width=20)
+    drawn.transcript.timed = False
+    drawn.see(MessageChunk("Hi."), MessageStop(final=True), done())
+    assert drawn.settled[-1] == "╰──────────────────"

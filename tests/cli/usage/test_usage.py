@@ -12,8 +12,7 @@ import pytest
 from tailrace.app.costs import Costs
 from tailrace.app.usage.counters import UsageRow, amounts_of
 from tailrace.cli.main import main
-from tailrace.cli.usage.command import first_day
-from tailrace.cli.usage.table import usage_table
+from tailrace.cli.usage.command import first_day, usage_table
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import SpentTokens, Usage
 
@@ -61,25 +60,6 @@ async def test_what_was_used_today_is_a_table_by_key_and_model(
     assert await asyncio.to_thread(main, ["usage", "week", "--by", "key", "--json"]) == 0
     rows = [msgspec.json.decode(line, type=UsageRow) for line in capsys.readouterr().out.splitlines()]
     assert [(row.key, row.calls, row.usd) for row in rows] == [("ci", 3, 10.5), ("telegram", 1, 0.004)]
-
-
-async def test_what_a_clock_that_was_ahead_has_counted_is_not_of_today(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Costs, "price", price)
-    await spend(home)
-    journal = await SqliteJournal.open(home / "tailrace.db")
-    tomorrow = time.time() + 86_400
-    await journal.add_to_counters(amounts_of("ci", SpentTokens("p", "gpt-5", Usage(7, 20)), tomorrow))
-    await journal.close()
-    assert await asyncio.to_thread(main, ["usage", "--json"]) == 0
-    said = capsys.readouterr()
-    rows = [msgspec.json.decode(line, type=UsageRow) for line in said.out.splitlines()]
-    assert sum(row.calls for row in rows) == 3
-    assert "1 call is dated after today" in said.err
-    assert await asyncio.to_thread(main, ["usage", "week", "--json"]) == 0
-    rows = [msgspec.json.decode(line, type=UsageRow) for line in capsys.readouterr().out.splitlines()]
-    assert sum(row.calls for row in rows) == 5
 
 
 def test_where_nothing_was_used_it_says_so_and_creates_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,16 +12,15 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.agent.context import SUMMARY_PROMPT, with_summary
-from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
 from tailrace.app.costs import Costs
 from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
 from tailrace.app.timeline.question import question_of
-from tailrace.cli.chat.markdown_export import markdown_of
-from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
+from tailrace.app.usage.spending import Spending
+from tailrace.cli.chat.options import REQUESTER, Options
 from tailrace.cli.chat.question import CommandOutput, Question, composed
-from tailrace.cli.chat.spending import Spending
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import RunParked, TailraceError
@@ -99,7 +98,7 @@ class Conversation:
         self.app = app
         self.options = msgspec.structs.replace(options, session=options.session or new_session())
         self.resumed = bool(options.session)
-        self.tools: ToolDisplay = "lines"
+        self.verbose = False  # all of each call of a tool is shown
         self.outputs: list[CommandOutput] = []  # of commands that the user ran: the next question takes them along
         self.spending = Spending(self._price)
 
@@ -226,13 +225,6 @@ class Conversation:
         """Empty where there is none."""
         finished = (run.finished for run in await self._branch(10))
         return next((end.output for end in finished if end is not None and end.output), "")
-
-    async def as_markdown(self) -> str:
-        """Questions and answers of the session, oldest first."""
-        branch = Branch()
-        runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND, limit=_LISTED_RUNS)
-        taken = [run for run in runs if branch.takes(run)]
-        return await markdown_of(self.app.journal, taken[::-1])
 
     async def stop(self, run_id: str) -> None:
         await self.app.agents.stop(run_id, by=REQUESTER)

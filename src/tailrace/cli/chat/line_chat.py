@@ -10,12 +10,13 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from shlex import quote
 from typing import Final
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.timeline.question import question_of
 from tailrace.cli.chat.conversation import Conversation, is_new_session
-from tailrace.cli.chat.oneshot import OneShot, print_status
+from tailrace.cli.chat.oneshot import OneShot
 from tailrace.cli.chat.own_command import run_own_command
-from tailrace.cli.chat.slash.commands import is_slash_command, run_slash_command
+from tailrace.cli.chat.run_printer import print_status
+from tailrace.cli.chat.slash_commands import is_slash_command, run_slash_command
 from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
 from tailrace.cli.screen.sanitize import sanitized
@@ -155,7 +156,7 @@ class LineChat:
             as_json=False,
             reasoning=options.reasoning,
             asker=self._asker,
-            tools=self._conversation.tools,
+            verbose=self._conversation.verbose,
         )
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from tailrace.messages import Value
 
 REQUESTER = "cli"  # who answers the approvals of these runs: the user at this machine
 # The same user on the page, or with a client, of a server without keys: all who reach it on this machine are the user.
 SERVER_REQUESTER = "local"
-# How tools are shown: a line for each call; one only where the tool is another than before; or all of each call.
-ToolDisplay = Literal["lines", "new", "verbose"]
 
 
 class Options(Value):

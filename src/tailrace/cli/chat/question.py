@@ -21,11 +21,9 @@ MAX_FILE_BYTES: Final = 256_000
 MAX_IMAGE_BYTES: Final = 5_000_000
 MAX_LISTED: Final = 200
 MAX_UNREADABLE: Final = 0.1  # of a text's characters
-EMBEDDED_MAX_BYTES: Final = 2_000  # the embedded model reads some hundred tokens a second
 _NAMED: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _UNREADABLE: Final = re.compile("[\x01-\x07\x0e-\x1a\x1c-\x1f\x7f\ufffd]")  # but for white space and Escape
 _TRAILING: Final = ".,;:!?)]}'\""
-_TO_TRY: Final = ("README.md", "README.rst", "README", "pyproject.toml")
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
@@ -49,13 +47,6 @@ class _Attached(msgspec.Struct, frozen=True):
     label: str
     text: str = ""
     image: Image | None = None
-
-
-def file_to_try(directory: Path, *, embedded: bool) -> str:
-    """One to try "@" with, which the model has read in a few seconds; empty where there is none."""
-    most = EMBEDDED_MAX_BYTES if embedded else MAX_FILE_BYTES
-    files = ((name, directory / name) for name in _TO_TRY)
-    return next((name for name, path in files if path.is_file() and path.stat().st_size <= most), "")
 
 
 def composed(typed: str, shown: str, directory: Path, outputs: Sequence[CommandOutput] = ()) -> Question:

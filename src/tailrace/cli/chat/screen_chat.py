@@ -11,8 +11,8 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -23,27 +23,26 @@ from prompt_toolkit.input import create_input
 from rich.console import Console
 
 from tailrace import __version__
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
 from tailrace.app.timeline.question import question_of
-from tailrace.cli.chat.conversation import Conversation, SessionSummary, age, is_new_session, now
+from tailrace.cli.chat.conversation import COMPACT, Conversation, SessionSummary, age, is_new_session, now
 from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
-from tailrace.cli.chat.question import CommandOutput, file_to_try, files_for
-from tailrace.cli.chat.slash.commands import TERMINAL_COMMANDS, is_slash_command, run_slash_command
+from tailrace.cli.chat.question import CommandOutput, Question, files_for
+from tailrace.cli.chat.slash_commands import TERMINAL_COMMANDS, is_slash_command, run_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
-from tailrace.cli.screen.input.typeahead import typeahead
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
 from tailrace.cli.screen.transcript import Transcript
-from tailrace.errors import RunParked, StorageFailed, TailraceError
+from tailrace.errors import RunParked, SteerRefused, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
@@ -66,10 +65,12 @@ class ScreenChat:
             time.monotonic,
             streamed=conversation.options.streamed,
             requester=REQUESTER,
-            approval_timeout_s=config.approvals.timeout_s,
+            approval_timeout_s=config.approvals.wait_s(),
             progress=self._progress,
         )
-        self._lines: asyncio.Queue[TypedLine] = asyncio.Queue()
+        self._lines: asyncio.Queue[TypedLine | Question] = asyncio.Queue()  # a question: what a turn has returned
+        self._sent: dict[str, Question] = {}  # to the turn under way, by the message's id
+        self._takes_messages = True  # the turn under way; a summary does not
         self._turn: asyncio.Task[None] | None = None
         self._command: asyncio.Task[None] | None = None  # of the user's own
         self._run_id = ""
@@ -109,7 +110,7 @@ class ScreenChat:
         self._screen.changed()
 
     async def replay(self, run: Run) -> None:
-        self._transcript.own_stop = True
+        self._transcript.own_stop, self._transcript.timed = True, False
         self._transcript.add_question(question_of(run))
         for entry in await self._conversation.app.journal.read(run.id):
             self._transcript.apply(entry)
@@ -131,6 +132,7 @@ class ScreenChat:
             self._give_up(exc)
         else:
             self._begin(run)
+            self._takes_messages = spec.shown != COMPACT
 
     async def interrupt(self) -> bool:
         turn = self._turn
@@ -156,16 +158,32 @@ class ScreenChat:
         self._screen.changed()
         return shown
 
-    @asynccontextmanager
-    async def aside(self) -> AsyncIterator[None]:
-        async with self._screen.aside():
-            yield
+    def aside(self) -> AbstractAsyncContextManager[None]:
+        return self._screen.aside()
 
     # ── the listener of the screen ───────────────────────────────────────────────────────────────────────────
 
     def entered(self, line: TypedLine) -> None:
         self._interrupt_key.forget()
         self._lines.put_nowait(line)
+
+    def escaped(self) -> None:
+        """Takes the newest message back that the model does not have yet; where there is none, stops the turn."""
+        waiting = [each.steer_id for each in self._transcript.steers.pending if each.steer_id in self._sent]
+        if waiting:
+            self._group.create_task(self._take_back(waiting[-1]))
+        elif self._turn is not None and not self._turn.done():
+            self._lines.put_nowait(_STOP)
+
+    async def _take_back(self, steer_id: str) -> None:
+        try:
+            await self._conversation.app.steering.take_back(self._run_id, steer_id, by=REQUESTER)
+        except TailraceError as exc:
+            self.notify(f"error: {exc}")
+        else:
+            if (question := self._sent.pop(steer_id, None)) is not None:  # Esc was not pressed twice
+                self._screen.put_into_input(_typed_text(question))
+            self._screen.changed()
 
     def left(self) -> None:
         self.leave()
@@ -239,16 +257,14 @@ class ScreenChat:
         return "Ctrl-C ends it" if self._command is not None else "Ctrl-C stops"
 
     def _switches(self) -> tuple[str, ...]:
-        options, tools = self._conversation.options, self._conversation.tools
-        named = [name for name, on in (("yolo", options.yolo), ("reasoning", options.reasoning)) if on]
-        return (*named, *({"new": ["new tools"], "verbose": ["verbose"]}.get(tools, [])))
+        options, verbose = self._conversation.options, self._conversation.verbose
+        switches = (("yolo", options.yolo), ("reasoning", options.reasoning), ("verbose", verbose))
+        return tuple(name for name, on in switches if on)
 
     # ── the conversation ─────────────────────────────────────────────────────────────────────────────────────
 
     async def converse(self) -> int:
         await self._greet()
-        for line in typeahead(sys.stdin.fileno()):
-            self.entered(TypedLine(line, line))
         with _logged_to(self):
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -295,8 +311,6 @@ class ScreenChat:
             app.offered_tools(conversation.options.model),
             choice.provider == LOCAL,
             conversation.options.yolo or app.config.yolo,
-            file_to_try(directory, embedded=choice.provider == LOCAL),
-            (directory / ".git").exists(),
             typed("init"),
         )
 
@@ -309,7 +323,10 @@ class ScreenChat:
             except TailraceError as exc:
                 self.notify(f"error: {exc}")
 
-    async def _do(self, line: TypedLine) -> None:
+    async def _do(self, line: TypedLine | Question) -> None:
+        if isinstance(line, Question):
+            await self._put(line)
+            return
         text = line.text.strip()
         if line is _STOP:
             await self.interrupt()
@@ -328,8 +345,7 @@ class ScreenChat:
         if line.startswith("/resume"):
             self._cut = None
         await run_slash_command(line, self._conversation, self)
-        self._transcript.tools.verbose = self._conversation.tools == "verbose"
-        self._transcript.tools.only_new = self._conversation.tools == "new"
+        self._transcript.tools.verbose = self._conversation.verbose
         self._transcript.reasoning = self._conversation.options.reasoning
         self._screen.changed()
 
@@ -337,14 +353,48 @@ class ScreenChat:
         self._cut = None
         if self._command is not None:  # its output goes with this question
             await asyncio.wait({self._command})
-        await self.interrupt()  # one turn at a time: a new message interrupts the old one
-        question = await self._conversation.compose(text, shown)
-        spec = await self._conversation.prepared(self._conversation.turn(question))
-        await self.submit(spec, notes=question.notes)
+        await self._put(await self._conversation.compose(text, shown))
+
+    async def _put(self, question: Question) -> None:
+        """To the turn under way; where there is none, it begins one."""
+        if not await self._steered(question):
+            spec = await self._conversation.prepared(self._conversation.turn(question))
+            await self.submit(spec, notes=question.notes)
+
+    async def _steered(self, question: Question) -> bool:
+        turn = self._turn
+        if turn is None or turn.done():
+            return False
+        if not self._takes_messages:
+            await asyncio.wait({turn})
+            return False
+        try:
+            steer = await self._conversation.app.steering.steer(self._run_id, question.message, by=REQUESTER)
+        except SteerRefused as exc:
+            if exc.code != "not_steerable":
+                self._screen.put_into_input(_typed_text(question))
+                raise
+            await asyncio.wait({turn})
+            return False
+        self._sent[steer.accepted.steer_id] = question
+        self._transcript.steer_texts[steer.accepted.steer_id] = _typed_text(question)
+        for note in question.notes:
+            self.notify(note)
+        self._screen.changed()
+        return True
+
+    def _take_returned(self) -> None:
+        """What the turn has not taken before its end is the next one's; after a stop the user may change it first."""
+        for steer in self._transcript.steers.all:
+            question = self._sent.pop(steer.accepted.steer_id, None)
+            if question is not None and steer.reason == "run_stopped":
+                self._screen.put_into_input(_typed_text(question))
+            elif question is not None and steer.state == "returned":
+                self._lines.put_nowait(question)
 
     def _begin(self, run: Run) -> None:
         self._run_id = run.id
-        self._transcript.own_stop = False
+        self._transcript.own_stop, self._transcript.timed = False, True
         self._turn = self._group.create_task(self._show(run.id))
 
     async def _show(self, run_id: str) -> None:
@@ -354,6 +404,7 @@ class ScreenChat:
                     self._note(entry.event)
                     self._transcript.apply(entry)
                 self._screen.changed()
+            self._take_returned()
         except StorageFailed as exc:
             self._give_up(exc, " · /resume goes on with this answer")
         except TailraceError as exc:
@@ -413,6 +464,10 @@ class ScreenChat:
             took_s = time.monotonic() - began
             self._transcript.add_pieces(*command_pieces(ran.output, ran.code, took_s, goes_along=goes_along))
             self._screen.changed()
+
+
+def _typed_text(question: Question) -> str:
+    return question.shown or question.message.text
 
 
 class _Notices(logging.Handler):

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from tailrace.cli.words import count, dollars, duration
+from tailrace.app.costs import dollars
+from tailrace.cli.words import count, duration
 
 QUIET: Final = "fg:ansibrightblack"
 _SEPARATOR: Final = " · "

@@ -1,11 +1,10 @@
-"""The first screen: who answers, where, with which tools, what to try, and how to get a real model.
+"""The first screen: who answers, where, with which tools, and how to get a real model.
 
 Pure: what is known in, rows out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,7 +14,7 @@ from tailrace.cli.screen.sanitize import sanitized_line
 
 _Row = tuple[tuple[str, str], ...]
 _EMPTY: Final[_Row] = (("", ""),)
-_TOOLS_ROOM: Final = 150  # characters of the names of tools
+_TOOLS_ROOM: Final = 150  # characters
 
 
 class WelcomeFacts(msgspec.Struct, frozen=True):
@@ -25,13 +24,11 @@ class WelcomeFacts(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
     embedded: bool = False  # the model is the small one that comes along
     yolo: bool = False
-    file: str = ""  # one in the directory, to try "@" with
-    is_repository: bool = False
     init: str = "tailrace init"  # as it can be typed
 
 
 def welcome(facts: WelcomeFacts) -> Rows:
-    tools = _listed(facts.tools) if facts.tools else "none: this model only talks"
+    tools = sanitized_line(", ".join(facts.tools), _TOOLS_ROOM) or "none: this model only talks"
     model: _Row = (("  model      ", "dim"), (facts.model, "bold"))
     if facts.embedded:
         model = (*model, ("  small and often wrong: for a first look", "dim"))
@@ -45,30 +42,10 @@ def welcome(facts: WelcomeFacts) -> Rows:
     ]
     if facts.yolo:
         rows.append((("  yolo       ", "dim"), ("nothing is asked before it runs", "yellow")))
-    rows += [_EMPTY, (("  Try", "cyan"),)]
-    rows += [(("    ", ""), (line, "")) for line in _examples(facts)]
     if facts.embedded:
         rows += [_EMPTY, (("  A real model", "cyan"),), *_real_model(facts.init)]
-    keys = "Enter sends · Ctrl-C stops · Ctrl-D leaves · /help lists the commands"
+    keys = "Enter sends · @file adds a file · Ctrl-C stops · /help lists the commands"
     return Rows((*rows, _EMPTY, (("  ", ""), (keys, "dim"))), indent=0)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """As many names as two or three lines have room for, each whole, and how many there are beside them."""
-    shown: list[str] = []
-    for name in names:
-        line = ", ".join([*shown, sanitized_line(name, 60)])
-        if len(line) > _TOOLS_ROOM:
-            return f"{', '.join(shown)} and {len(names) - len(shown)} more"
-        shown.append(sanitized_line(name, 60))
-    return ", ".join(shown)
-
-
-def _examples(facts: WelcomeFacts) -> tuple[str, str, str]:
-    talk = "What is in this directory?" if facts.tools else "Write a limerick about a water mill."
-    file = f"Explain @{facts.file} in three sentences." if facts.file else "How does a water wheel work?"
-    command = "!git log --oneline -5" if facts.is_repository else "!ls -l"
-    return talk, file, f"{command}   and then: what do you make of this?"
 
 
 def _real_model(init: str) -> list[_Row]:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.app.approvals import AlwaysApproval, AlwaysApprovals, find_approval
-from tailrace.cli.main import DONE, FAILED, USAGE, print_error
-from tailrace.cli.own_journal import is_agreed, own_journal
+from tailrace.cli.main import DONE
+from tailrace.cli.own_journal import own_journal
 from tailrace.cli.runs.console import console_for, place_of, print_note
 from tailrace.cli.screen.approvals_table import approval_line, approvals_table
 from tailrace.config.load import Config
@@ -24,21 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print JSON, one object a line, with the whole texts and ids"
     )
-    forgetting = parser.add_mutually_exclusive_group()
-    forgetting.add_argument(
-        "--forget", metavar="ID", help="ask about this one again; the beginning of its id is enough"
-    )
-    forgetting.add_argument("--forget-all", action="store_true", help="ask about all of them again")
-    parser.add_argument("--yes", action="store_true", help="with --forget-all: do it without asking")
+    parser.add_argument("--forget", metavar="ID", help="ask about this one again; the beginning of its id is enough")
     parser.epilog = 'What was approved "for the session" ends with its session and is not listed.'
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
-    """0 done, 1 declined, 2 no terminal to ask on. Raises `TailraceError` for an id that names none, or several."""
+    """Raises `TailraceError` for an id that names none, or several."""
     approvals = asyncio.run(_listed(config))
     if args.forget is not None:
         found = find_approval(approvals, args.forget)
-        asyncio.run(_forget(config, [found]))
+        asyncio.run(_forget(config, found))
         if args.json:
             _show([found], as_json=True)
         else:
@@ -48,19 +43,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_note(f'nothing was approved with "always" in {place_of(config)}')
         return DONE
     _show(approvals, as_json=args.json)
-    return _forget_all(config, approvals, agreed=args.yes) if args.forget_all else DONE
-
-
-def _forget_all(config: Config, approvals: Sequence[AlwaysApproval], *, agreed: bool) -> int:
-    """Those that were shown: what is approved meanwhile stays."""
-    if not agreed and not sys.stdin.isatty():
-        print_error("no terminal to ask on; to do it: tailrace approvals --forget-all --yes")
-        return USAGE
-    if not agreed and not is_agreed("ask about all of these again?"):
-        print_note("left as it is")
-        return FAILED
-    asyncio.run(_forget(config, approvals))
-    print_note(f"{len(approvals)} taken back; these are asked about again")
     return DONE
 
 
@@ -71,10 +53,9 @@ async def _listed(config: Config) -> list[AlwaysApproval]:
         return await AlwaysApprovals(journal).listed()
 
 
-async def _forget(config: Config, approvals: Sequence[AlwaysApproval]) -> None:
+async def _forget(config: Config, approval: AlwaysApproval) -> None:
     async with own_journal(config, make=True) as journal:
-        for approval in approvals:
-            await AlwaysApprovals(journal).forget(approval)
+        await AlwaysApprovals(journal).forget(approval)
 
 
 def _show(approvals: Sequence[AlwaysApproval], *, as_json: bool) -> None:

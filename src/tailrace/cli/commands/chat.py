@@ -113,8 +113,9 @@ async def _ask(config: Config, options: Options, question: str, typed_question: 
     from tailrace.app import open_app
     from tailrace.app.models import named
     from tailrace.cli.chat.conversation import is_new_session, turn_of
-    from tailrace.cli.chat.oneshot import OneShot, print_status
+    from tailrace.cli.chat.oneshot import OneShot
     from tailrace.cli.chat.question import files_named
+    from tailrace.cli.chat.run_printer import print_status
     from tailrace.cli.chat.tty_approval import TerminalAsker
     from tailrace.cli.screen.sanitize import sanitized_line
 

@@ -16,13 +16,13 @@ from typing import BinaryIO, Final
 import msgspec
 
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
+from tailrace.config.quirks import WireQuirks
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, Completion, ErrorDelta, FinishDelta, JsonObject
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import decode_object
-from tailrace.wire.quirks import WireQuirks
 
 PIECE_BYTES: Final = 64 * 1024
 MAX_STREAM_BYTES: Final = 256 * 1024 * 1024  # beyond any real answer; the decoder keeps everything until the end

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tailrace.ports import Run
 
 INSTANCE_HELP = "an instance's id, the beginning of one, or `last`"
-FORMATS = ("mermaid", "tree", "json")
+FORMATS = ("tree", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,11 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--dry-run", action="store_true", help="validate everything, call no model")
     run.add_argument("--key", default="", help="an idempotency key: an instance that has it is shown, not run again")
+    new = command("new", "write a first sequence to change, with its schema for editors beside it")
+    new.add_argument("name", metavar="NAME", help="of the sequence; the file is NAME.yaml")
+    command("schema", "print the JSON schema of a sequence, for editors")
     check = command("check", "find every mistake without running anything")
     check.add_argument("file", metavar="FILE", help="JSON or YAML")
     graph = command("graph", "print a sequence as a picture")
     graph.add_argument("file", metavar="FILE|ID", help="JSON or YAML; or an instance, whose steps are marked")
-    graph.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="mermaid by default; tree: for a terminal")
+    graph.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="tree by default")
     listed = command("ls", "list the latest instances")
     which = listed.add_mutually_exclusive_group()
     which.add_argument("--failed", action="store_true", help="only those that failed or were set aside")
@@ -85,6 +88,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         match args.what:
+            case "new" | "schema":
+                return runner.run(_write_schema(args, config))
             case "check":
                 return runner.run(_check(args, config))
             case "graph":
@@ -107,6 +112,22 @@ async def _check(args: argparse.Namespace, config: Config) -> int:
     return DONE
 
 
+async def _write_schema(args: argparse.Namespace, config: Config) -> int:
+    from tailrace.app import open_app
+    from tailrace.cli.flow.new_file import write_first_flow
+    from tailrace.flows.engine.editor_schema import editor_schema
+
+    async with open_app(msgspec.structs.replace(config, store=Store(url="memory://"))) as app:
+        schema = msgspec.json.format(msgspec.json.encode(editor_schema(app.flows.handlers))) + b"\n"
+    if args.what == "schema":
+        sys.stdout.write(schema.decode())
+        return DONE
+    path = await asyncio.to_thread(write_first_flow, args.name, schema)
+    run = typed(f'flow run {path} --input topic="water mills"')
+    sys.stderr.write(f"{path} is written; run it: {run}\n")
+    return DONE
+
+
 async def _print_mistakes(app: App, source: Source, *, ready: bool) -> bool:
     """Whether there are any. `ready`: what a run would fail by here is one too."""
     from tailrace.flows.definition.source import MAX_MISTAKES
@@ -114,7 +135,7 @@ async def _print_mistakes(app: App, source: Source, *, ready: bool) -> bool:
     def check(definition: Definition) -> Iterator[DefinitionError]:
         yield from app.flows.mistakes(definition)
         if ready:
-            yield from app.flows.unready_places(definition)
+            yield from app.flows.unknown_models(definition)
 
     mistakes = await asyncio.to_thread(source.mistakes, check)
     for mistake in mistakes:
@@ -129,8 +150,7 @@ async def _graph(args: argparse.Namespace, config: Config) -> int:
     from tailrace.app import open_app
     from tailrace.cli.flow.files import read_source
     from tailrace.cli.run_names import find_instance
-    from tailrace.flows.definition.drawing import mermaid, tree
-    from tailrace.flows.definition.graph import graph_of
+    from tailrace.flows.definition.graph import graph_of, tree
 
     states = None
     is_file = await asyncio.to_thread(Path(args.file).exists)
@@ -140,13 +160,7 @@ async def _graph(args: argparse.Namespace, config: Config) -> int:
         async with open_app(config) as app:
             graph = drawn = await app.flows.graph((await find_instance(app.journal, args.file)).id)
             states = drawn.states
-    match args.format:
-        case "mermaid":
-            sys.stdout.write(mermaid(graph, states))
-        case "tree":
-            sys.stdout.write(tree(graph, states))
-        case _:
-            sys.stdout.write(msgspec.json.encode(graph).decode() + "\n")
+    sys.stdout.write(tree(graph, states) if args.format == "tree" else msgspec.json.encode(graph).decode() + "\n")
     return DONE
 
 
@@ -187,7 +201,7 @@ async def _started(app: App, args: argparse.Namespace) -> Run | None:
     check_required(definition, given, args.file)
     try:
         return await app.flows.start(
-            definition, given, dry_run=args.dry_run, idempotency_key=args.key, requester=REQUESTER
+            definition, given, dry_run=args.dry_run, idempotency_key=args.key, requester=REQUESTER, is_admin=True
         )
     except DefinitionError as exc:
         raise source.located(exc) from exc
@@ -196,7 +210,8 @@ async def _started(app: App, args: argparse.Namespace) -> Run | None:
 async def _retried(app: App, args: argparse.Namespace) -> Run:
     from tailrace.cli.run_names import find_instance
 
-    return await app.flows.retry((await find_instance(app.journal, args.instance)).id, requester=REQUESTER)
+    found = await find_instance(app.journal, args.instance)
+    return await app.flows.retry(found.id, requester=REQUESTER, is_admin=True)
 
 
 async def _resumed(app: App, args: argparse.Namespace) -> Run:

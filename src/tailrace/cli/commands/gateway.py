@@ -17,7 +17,7 @@ import time
 from contextlib import AsyncExitStack
 
 from tailrace.cli.main import DONE, INTERRUPTED
-from tailrace.cli.signals import loop_factory, stop_event
+from tailrace.cli.signals import loop_factory, reload_event, stop_event
 from tailrace.cli.start_line import model_problems, require_writable_store, start_line
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, RunSealed
@@ -117,13 +117,15 @@ def _nothing_to_serve(config: Config) -> str:
 
 async def _gateway(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
-    from tailrace.app.app import redactor_of
+    from tailrace.app.secrets.config_secrets import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
+    from tailrace.cli.config_reload import ConfigReloads
     from tailrace.gateway.gateway import Gateway
     from tailrace.gateway.webhooks import listening
 
-    stop = stop_event()
-    configure(redactor_of(config), form=args.log, level=args.log_level or "info")
+    stop, asked = stop_event(), reload_event()
+    redactor = redactor_of(config)
+    configure(redactor, form=args.log, level=args.log_level or "info")
     async with open_app(config) as app, AsyncExitStack() as stack:
         gateway = Gateway(app)
         if not gateway.platforms:
@@ -142,7 +144,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             log.warning("%s", problem)
         async with asyncio.TaskGroup() as group:
             taking_over = group.create_task(app.keep_recovering())
-            await stop.wait()
+            await ConfigReloads(app, asked, redactor, [gateway.prepared_platforms]).until(stop)
             app.hand_over_failing()
             taking_over.cancel()
         log.info("stopping; answers in flight have %g s to end", config.server.drain_s)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.cli.argument_types import PORT, whole_number
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, print_error, with_origin
-from tailrace.cli.signals import loop_factory, stop_event
+from tailrace.cli.signals import loop_factory, reload_event, stop_event
 from tailrace.cli.start_line import key_line, model_problems, require_writable_store, start_line
 from tailrace.config.error_place import with_place
 from tailrace.config.load import Config
@@ -62,11 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 after an orderly stop. Raises `ConfigError` for an address that may not or cannot be bound."""
+    from tailrace.server.garbage_collection import return_freed_memory
     from tailrace.system.open_files import allow_open_files
     from tailrace.system.worker_processes import usable_cores
 
     require_writable_store(config)
     allow_open_files()
+    return_freed_memory()
     workers: int = config.server.workers if args.workers is None else args.workers
     count = workers or usable_cores()
     if count == 1 and not (_is_init() and _can_share(config)):
@@ -91,7 +93,7 @@ def _run_process(args: argparse.Namespace, config: Config, worker: _Worker | Non
 
 def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
     """Everything is imported before the first fork, so that the workers share it."""
-    from tailrace.app.app import redactor_of
+    from tailrace.app.secrets.config_secrets import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
     from tailrace.gateway import conversations as _conversations  # noqa: F401 - imported for the workers
     from tailrace.gateway import gateway as _gateway  # noqa: F401
@@ -106,7 +108,7 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
 
     def work(link: ParentLink) -> int:
         try:
-            return _run_process(args, config, _Worker(link, address, files, group))
+            return _run_process(args, _newest(config), _Worker(link, address, files, group))
         except TailraceError as exc:
             print_error(str(with_origin(exc, args, config) if isinstance(exc, ConfigError) else exc))
             return FAILED
@@ -126,6 +128,16 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
         on_death=lambda index: mark_dead(files[index - 1]),
     )
     return processes.run()
+
+
+def _newest(config: Config) -> Config:
+    """With what the other workers may have taken up since the start. Where the file has a mistake they have not."""
+    from tailrace.cli.config_reload import read_again
+
+    try:
+        return read_again(config).config
+    except ConfigError:
+        return config
 
 
 def _can_share(config: Config) -> bool:
@@ -150,8 +162,9 @@ def _check_shared(config: Config) -> None:
 
 async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | None) -> None:
     from tailrace.app import open_app
-    from tailrace.app.app import redactor_of
+    from tailrace.app.secrets.config_secrets import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
+    from tailrace.cli.config_reload import ConfigReloads
     from tailrace.gateway.gateway import Gateway
     from tailrace.server.app import serving
     from tailrace.server.garbage_collection import collected_when_quiet
@@ -159,12 +172,13 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
     from tailrace.server.metrics.registry import Metrics
     from tailrace.server.metrics.values import WorkerValues
 
-    stop = stop_event(worker.link if worker else None)
+    stop, asked = stop_event(worker.link if worker else None), reload_event()
     metrics = Metrics(WorkerValues(worker.link.index, worker.metrics_files) if worker else None)
     counted, lag = [count_calls(metrics)], metrics.journal_lag
     index = worker.link.index if worker else None
     shared = worker.address if worker else None
-    configure(redactor_of(config), form=args.log, level=args.log_level or "info", worker=index)
+    redactor = redactor_of(config)
+    configure(redactor, form=args.log, level=args.log_level or "info", worker=index)
     async with open_app(config, middleware=counted, on_end=count_runs(metrics), on_lag=lag.observe) as app:
         if worker is not None:
             app.processes.join_group(worker.group)
@@ -189,7 +203,8 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
                 tasks = [group.create_task(app.keep_recovering())]
                 if index in (None, 1):  # each worker has an engine of its own: the others load it when they are asked
                     tasks.append(group.create_task(_warm_up(app)))
-                await stop.wait()
+                parts = (server.pipeline.prepared_keys, gateway.prepared_platforms)
+                await ConfigReloads(app, asked, redactor, parts).until(stop)
                 app.hand_over_failing()
                 for task in tasks:
                     task.cancel()
@@ -235,13 +250,14 @@ def files_warning(open_files: int, *, max_requests: int, workers: int = 1) -> st
 
 
 async def _warm_up(app: App) -> None:
-    """Loads the embedded model where it is configured, so that the first question does not wait for it. Nothing is
-    fetched for a name that it does not have."""
+    """Loads the embedded model where it is configured, so that the first question does not wait for it. What is not
+    there yet is fetched with the first question: none may come for this model."""
     if app.config.model.provider != "local":
         return
     try:
         app.models.check_embedded(app.config.model)
-        await app.models.local.start()
+        if not await asyncio.to_thread(app.models.local.downloads_first):
+            await app.models.local.start()
     except ConfigError as exc:
         log.warning("the embedded model is not ready: %s", with_place(exc, app.config))
     except TailraceError as exc:

@@ -14,20 +14,19 @@ from argparse import ArgumentParser, Namespace
 import msgspec
 
 from tailrace.agent.session import last_words
-from tailrace.app.costs import Costs
 from tailrace.app.error_advice import run_advice
 from tailrace.app.timeline.export_html import read_export
 from tailrace.app.timeline.read import read_timeline
 from tailrace.app.timeline.run_overview import OWN_RECORDS
 from tailrace.cli.argument_types import whole_number
+from tailrace.cli.chat.oneshot import EXIT
 from tailrace.cli.chat.options import REQUESTER
-from tailrace.cli.main import DONE
+from tailrace.cli.chat.run_printer import RunPrinter
+from tailrace.cli.main import DONE, INCOMPLETE
 from tailrace.cli.own_journal import own_journal
-from tailrace.cli.run_names import RUN_HELP, find_run, short_ids
+from tailrace.cli.run_names import RUN_HELP, find_run
 from tailrace.cli.runs.console import console_for, place_of, print_note
-from tailrace.cli.runs.overviews import overviews_of
-from tailrace.cli.runs.table import cells_of, table
-from tailrace.cli.runs.tail import tail_run
+from tailrace.cli.runs.overviews import overviews_of, print_runs
 from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
 from tailrace.config.presets import provider_dialects
@@ -38,6 +37,8 @@ from tailrace.flows.definition.public_ids import public_id
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.runs.recovery import follow, stop
+
+TAIL_EXIT = EXIT | {"stopped": INCOMPLETE}  # it was not stopped here
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -77,7 +78,7 @@ async def _run(args: Namespace, config: Config) -> int:
             case "show":
                 return await _show(journal, args, config)
             case "tail":
-                return await _tail(journal, args)
+                return await _tail(journal, args, config)
             case _:
                 return await _stop(journal, args)
 
@@ -106,14 +107,7 @@ async def _list(journal: Journal, args: Namespace, config: Config) -> int:
         shown = "no unfinished runs" if args.unfinished else "no runs yet"
         print_note(f"{shown}{f' of session {args.session}' if args.session else ''} in {place_of(config)}")
         return DONE
-    overviews = await overviews_of(journal, found, now=time.time())
-    costs = Costs(config)
-    await costs.load(spent for each in overviews for spent in each.spent)
-    console = console_for(sys.stdout)
-    names = short_ids(found) if console.is_terminal else {each.id: public_id(each) for each in found}
-    rows = [cells_of(each, name=names[each.id], cost=costs.of(each.spent), now=time.time()) for each in overviews]
-    for line in table(rows, console.width if console.is_terminal else None):
-        console.print(line, soft_wrap=True)
+    await print_runs(journal, found, config)
     return DONE
 
 
@@ -164,10 +158,12 @@ def _write_file(name: str, text: str) -> None:
         raise TailraceError(f"{name} cannot be written: {exc.strerror}") from exc
 
 
-async def _tail(journal: Journal, args: Namespace) -> int:
+async def _tail(journal: Journal, args: Namespace, config: Config) -> int:
     """Returns when the run has ended, with the exit code of its status."""
     run = await find_run(journal, args.run)
-    return await tail_run(journal, run, after=args.after, as_json=args.json)
+    printer = RunPrinter(journal, config, streamed=True, as_json=args.json, verbose=True)
+    await printer.watch(run.id, after=args.after)
+    return TAIL_EXIT[printer.finished.status] if printer.finished is not None else DONE
 
 
 async def _stop(journal: Journal, args: Namespace) -> int:

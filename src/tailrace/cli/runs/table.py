@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from tailrace.app.costs import dollars
 from tailrace.app.timeline.run_overview import RunOverview
 from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style, padded
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.cli.words import STYLES, dollars, duration, tokens, when
+from tailrace.cli.words import STYLES, duration, tokens, when
 
 MAX_MODEL = 26
 MAX_QUESTION = 300  # characters that are looked at: no terminal is wider

@@ -65,8 +65,6 @@ def _head_lines(timeline: Timeline, head: TimelineHead, width: int | None) -> li
         lines.append(Text(sanitized_line(head.undelivered, 400), style="yellow"))
     if timeline.compacted:
         lines.append(Text("compacted: texts are whole and have no times of their own", style="dim"))
-    elif not timeline.times:
-        lines.append(Text("written before times were stored", style="dim"))
     return [part for line in lines for part in _wrapped(line, width)]
 
 

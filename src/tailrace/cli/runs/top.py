@@ -1,7 +1,6 @@
-"""`tailrace top`: the live runs of a journal, the health of providers, what waits for a person.
+"""`tailrace top`: the live runs of a journal and those that ended last, in whichever process; what waits for a person.
 
-Looks once a second at what is new. Enter tails a run, `s` stops one, `a` answers its approval. Where the output is no
-terminal, one frame is printed.
+Looks once a second. `s` stops a run, `a` answers its approval. Where the output is no terminal, one frame is printed.
 """
 
 from __future__ import annotations
@@ -13,35 +12,43 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
 from prompt_toolkit.application import Application
 from prompt_toolkit.formatted_text import ANSI
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import FormattedTextControl, Layout
 from prompt_toolkit.layout.containers import Window
+from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
 from tailrace.agent.session import last_words
+from tailrace.app.timeline.run_overview import OWN_RECORDS, RunOverview
 from tailrace.cli.chat.options import REQUESTER, SERVER_REQUESTER
-from tailrace.cli.chat.tty_approval import read_line
 from tailrace.cli.main import DONE
 from tailrace.cli.own_journal import own_journal
+from tailrace.cli.run_names import short_ids
 from tailrace.cli.runs.console import console_for, place_of, print_note
-from tailrace.cli.runs.live_runs import LiveRun, LiveRuns
-from tailrace.cli.runs.tail import tail_run
-from tailrace.cli.runs.top_frame import MIN_ROWS, TopState, frame_lines, prompt_lines
+from tailrace.cli.runs.overviews import overviews_of
+from tailrace.cli.runs.table import cells_of, table
+from tailrace.cli.screen.fitted_table import padded
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.config.load import Config
 from tailrace.errors import JournalError, TailraceError
 from tailrace.events import ApprovalAsked
 from tailrace.journal.memory import MemoryJournal
-from tailrace.ports import ENDED, Journal, Run, Signal
+from tailrace.ports import ENDED, Journal, Run, RunState, Signal
 from tailrace.runs.recovery import stop
 
 EVERY_S = 1.0
+LIVE: tuple[RunState, ...] = ("pending", "running", "parked")
+MOST_LIVE, SHOWN_ENDED = 200, 8
+COUNTED = (("running", "cyan"), ("asking", "bold yellow"), ("orphaned", "bold red"), ("parked", "bold red"))
+KEYS = "↑↓ choose  s stop  a approve  q quit"
+MIN_ROWS = 6  # that a frame needs beside a prompt
 OWN_REQUESTERS = (REQUESTER, SERVER_REQUESTER)
 _OTHER_SURFACES = ("editor", "python", "mcp")
 
@@ -63,73 +70,102 @@ async def _top(args: argparse.Namespace, config: Config) -> None:
     async with own_journal(config) as journal:
         if isinstance(journal, MemoryJournal):  # stands for a database without a journal
             print_note(f"no runs yet in {place_of(config)}")
-            return
-        if args.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            await _print_once(journal, config)
-            return
-        dashboard = Dashboard(journal, config)
-        while (chosen := await dashboard.show()) is not None:
-            await _tail(journal, chosen)
+        elif args.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            console = console_for(sys.stdout)
+            width = console.width if console.is_terminal else 120
+            for line in frame_lines(TopState(await newest_runs(journal), place_of(config)), width, None):
+                console.print(line, soft_wrap=True)
+        else:
+            await Dashboard(journal, config).show()
 
 
-async def _print_once(journal: Journal, config: Config) -> None:
-    live = LiveRuns(journal)
-    look = await live.look(time.time())
-    if look.counted("running"):  # how fast they are takes two looks
-        await asyncio.sleep(EVERY_S)
-        look = await live.look(time.time())
-    console = console_for(sys.stdout)
-    width = console.width if console.is_terminal else 120
-    for line in frame_lines(TopState(look, place_of(config)), width=width, height=None, keys=False):
-        console.print(line, soft_wrap=True)
+async def newest_runs(journal: Journal) -> tuple[tuple[Run, RunOverview], ...]:
+    """The live ones first, the newest of each first."""
+    live = await journal.runs(states=LIVE, limit=MOST_LIVE)
+    ended = [run for run in await journal.runs(states=tuple(ENDED), limit=4 * SHOWN_ENDED) if not _is_own(run)]
+    shown = [*(run for run in live if not _is_own(run)), *ended[:SHOWN_ENDED]]
+    return tuple(zip(shown, await overviews_of(journal, shown, now=time.time()), strict=True))
 
 
-async def _tail(journal: Journal, chosen: Run) -> None:
-    """In the plain terminal, until the run has ended and Enter is pressed, or Ctrl-C; then the dashboard comes back."""
-    print_note(f"tail {chosen.id}; Ctrl-C goes back")
-    tailing = asyncio.ensure_future(_tail_and_wait(journal, chosen))
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(2, tailing.cancel)
-    try:
-        await tailing
-    except asyncio.CancelledError:
-        return
-    finally:
-        loop.remove_signal_handler(2)
+def _is_own(run: Run) -> bool:
+    return run.new.kind in OWN_RECORDS
 
 
-async def _tail_and_wait(journal: Journal, chosen: Run) -> None:
-    try:
-        await tail_run(journal, chosen)
-    except TailraceError as exc:
-        print_note(f"error: {exc}")
-    print_note("Enter goes back")
-    await read_line(sys.stdin.fileno())
+# ── one frame ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TopState(msgspec.Struct, frozen=True):
+    """What a frame is made of. `prompt` is a question to the user, or what became of the last key."""
+
+    runs: tuple[tuple[Run, RunOverview], ...] = ()
+    place: str = ""
+    selected: str = ""  # the id of a run
+    prompt: str = ""
+    failure: str = ""  # why the journal could not be read
+
+    @property
+    def ids(self) -> list[str]:
+        return [run.id for run, _ in self.runs]
+
+
+def frame_lines(state: TopState, width: int, height: int | None) -> list[Text]:
+    """Exactly `height` lines; None: as many as there are to show, without the keys."""
+    states: list[str] = [overview.state for _, overview in state.runs]
+    head = Text("tailrace", "bold")
+    for name, style in COUNTED:
+        head.append(f"  {states.count(name)} {name}", style if name in states else "dim")
+    head.truncate(width, overflow="ellipsis")
+    place = Text(padded(sanitized_line(state.failure or state.place, 300), width).rstrip())
+    place.stylize("red" if state.failure else "dim")
+    top, runs = [head, place, Text()], _run_lines(state, width) or [Text("no runs yet", "dim")]
+    if height is None:
+        return [*top, *runs]
+    bottom = [Text(), *(prompt_lines(state.prompt, width) or [Text(padded(KEYS, width).rstrip(), "dim")])]
+    room = max(1, height - len(top) - len(bottom) - 1)
+    selected = state.ids.index(state.selected) if state.selected in state.ids else 0
+    first = 1 + min(max(0, selected - room // 2), max(0, len(runs) - 1 - room))
+    lines = [*top, runs[0], *runs[first : first + room]]
+    return [*lines, *[Text()] * (height - len(lines) - len(bottom)), *bottom][:height]
+
+
+def prompt_lines(prompt: str, width: int) -> list[Text]:
+    """Whole, in as many lines as it needs."""
+    rows = [row for line in prompt.expandtabs(4).split("\n") for row in chop_cells(line, width) or [""]]
+    return [Text(row, "bold yellow") for row in rows] if prompt else []
+
+
+def _run_lines(state: TopState, width: int) -> list[Text]:
+    """The table of `tailrace runs`, with a mark before the selected one; empty where there is no run."""
+    names = short_ids([run for run, _ in state.runs])
+    rows = [cells_of(overview, name=names[run.id], cost=None, now=time.time()) for run, overview in state.runs]
+    lines = table(rows, width - 2) if rows else []
+    marks = ["  ", *("❯ " if run_id == state.selected else "  " for run_id in state.ids)]
+    return [Text(mark, "bold cyan").append_text(line) for mark, line in zip(marks, lines, strict=False)]
+
+
+# ── the screen ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Dashboard:
-    """The screen and its keys. `show` returns the run to tail, or None to quit."""
+    """The screen and its keys."""
 
     def __init__(self, journal: Journal, config: Config) -> None:
         self._journal = journal
-        self._live = LiveRuns(journal)
         self.state = TopState(place=place_of(config))
         self.changed = asyncio.Event()  # set whenever the state changes
-        self._confirm: Callable[[], None] | None = None  # what `y` does
+        self._confirm: Callable[[], Coroutine[Any, Any, str]] | None = None  # what `y` does
         self._work: set[asyncio.Task[None]] = set()
-        self._app: Application[Run | None] = Application(
+        self._app: Application[None] = Application(
             layout=Layout(Window(FormattedTextControl(self._drawn, show_cursor=False), wrap_lines=False)),
             key_bindings=self._keys(),
             full_screen=True,
         )
 
-    async def show(self) -> Run | None:
+    async def show(self) -> None:
         await self._look()
         looking = asyncio.ensure_future(self._look_again())
         try:
-            return await self._app.run_async(handle_sigint=True)
-        except KeyboardInterrupt:
-            return None
+            await self._app.run_async(handle_sigint=True)
         finally:
             looking.cancel()
 
@@ -141,13 +177,13 @@ class Dashboard:
 
     async def _look(self) -> None:
         try:
-            look = await self._live.look(time.time())
+            runs = await newest_runs(self._journal)
         except JournalError as exc:
             self._change(failure=str(exc))
             return
-        ids = [each.run.id for each in look.runs]
+        ids = [run.id for run, _ in runs]
         selected = self.state.selected if self.state.selected in ids else ids[0] if ids else ""
-        self._change(look=look, selected=selected, failure="")
+        self._change(runs=runs, selected=selected, failure="")
 
     def _change(self, **fields: object) -> None:
         self.state = msgspec.structs.replace(self.state, **fields)
@@ -164,83 +200,65 @@ class Dashboard:
             color_system="standard",
         )
         with console.capture() as drawn:
-            lines = frame_lines(self.state, width=size.columns, height=size.rows)
+            lines = frame_lines(self.state, size.columns, size.rows)
             console.print(Text("\n").join(lines), soft_wrap=True, end="")
         return ANSI(drawn.get())
-
-    # ── keys ──
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
         for names, step in ((("up", "k"), -1), (("down", "j"), 1)):
             for name in names:
                 keys.add(name)(lambda _, step=step: self._move(step))
-        keys.add("enter")(self._enter)
         keys.add("s")(lambda _: self._ask_to_stop())
         keys.add("a")(lambda _: self._ask_to_approve())
         keys.add("y")(lambda _: self._confirmed())
-        keys.add("n")(lambda _: self._cancelled())
-        keys.add("escape")(lambda _: self._cancelled())
+        keys.add("n")(lambda _: self._ask(""))
+        keys.add("escape")(lambda _: self._ask(""))
         for name in ("q", "c-c", "c-d"):
             keys.add(name)(lambda event: event.app.exit(result=None))
         return keys
 
-    @property
-    def selected(self) -> LiveRun | None:
-        return next((each for each in self.state.look.runs if each.run.id == self.state.selected), None)
-
     def _move(self, step: int) -> None:
-        ids = [each.run.id for each in self.state.look.runs]
-        if ids:
-            place = ids.index(self.state.selected) if self.state.selected in ids else 0
-            self._change(selected=ids[min(max(0, place + step), len(ids) - 1)], prompt="")
-            self._confirm = None
+        if ids := self.state.ids:
+            place = ids.index(self.state.selected) + step
+            self._change(selected=ids[min(max(0, place), len(ids) - 1)])
+            self._ask("")
 
-    def _enter(self, event: KeyPressEvent) -> None:
-        if (chosen := self.selected) is not None:
-            event.app.exit(result=chosen.run)
+    def _ask(self, prompt: str, confirm: Callable[[], Coroutine[Any, Any, str]] | None = None) -> None:
+        self._confirm = confirm
+        self._change(prompt=prompt)
 
     def _ask_to_stop(self) -> None:
-        chosen = self.selected
-        if chosen is None or chosen.run.state in ENDED:
-            self._change(prompt="this run has ended" if chosen is not None else "")
-            return
-        self._confirm = lambda: self._begin(self._stop(chosen.run))
-        self._change(prompt=f"stop {sanitized_line(chosen.overview.question or chosen.run.id, 60)}?  y yes  n no")
+        for run, overview in (each for each in self.state.runs if each[0].id == self.state.selected):
+            if run.state in ENDED:
+                self._ask("this run has ended")
+            else:
+                name = sanitized_line(overview.question or run.id, 60)
+                self._ask(f"stop {name}?  y yes  n no", partial(self._stop, run.id))
 
     def _ask_to_approve(self) -> None:
-        chosen = self.selected
-        if chosen is None or not chosen.overview.approvals:
-            self._change(prompt="this run waits for no approval")
+        found = [overview for run, overview in self.state.runs if run.id == self.state.selected and overview.approvals]
+        if not found:
+            self._ask("this run waits for no approval")
             return
-        asked = chosen.overview.approvals[0]
+        asked = found[0].approvals[0]
         if asked.requester not in OWN_REQUESTERS:
-            self._change(prompt=_not_ours(asked))
+            self._ask(_not_ours(asked))
             return
         where = f" in {sanitized_line(asked.directory, 100)}" if asked.directory else ""
         prompt = f"approve once{where}?  y yes  n no\n{sanitized(asked.command)}"
         size = self._app.output.get_size()
         if len(prompt_lines(prompt, size.columns)) > size.rows - MIN_ROWS:  # it is approved only where it is seen whole
-            self._change(prompt="the command does not fit this window: make it larger")
-            return
-        self._confirm = lambda: self._begin(self._approve(chosen.run.id, asked))
-        self._change(prompt=prompt)
+            self._ask("the command does not fit this window: make it larger")
+        else:
+            self._ask(prompt, partial(self._approve, found[0].id, asked))
 
     def _confirmed(self) -> None:
         confirm, self._confirm = self._confirm, None
         if confirm is not None:
-            confirm()
-
-    def _cancelled(self) -> None:
-        self._confirm = None
-        self._change(prompt="")
-
-    # ── work ──
-
-    def _begin(self, work: Coroutine[Any, Any, str]) -> None:
-        task = asyncio.ensure_future(self._told(work))
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+            task = asyncio.ensure_future(self._told(confirm()))
+            self._work.add(task)
+            task.add_done_callback(self._work.discard)
 
     async def _told(self, work: Coroutine[Any, Any, str]) -> None:
         try:
@@ -249,11 +267,10 @@ class Dashboard:
             self._change(prompt=f"error: {sanitized_line(str(exc), 200)}")
         self._app.invalidate()
 
-    async def _stop(self, chosen: Run) -> str:
-        self._change(prompt="stopping …")
+    async def _stop(self, run_id: str) -> str:
         owner, by = f"tailrace top {os.getpid()}", os.environ.get("USER") or REQUESTER
-        found = await stop(self._journal, chosen.id, owner, at=time.time(), by=by, last_words=last_words)
-        return f"{found.state if found.state in ENDED else 'stopping'}"
+        found = await stop(self._journal, run_id, owner, at=time.time(), by=by, last_words=last_words)
+        return found.state if found.state in ENDED else "stopping"
 
     async def _approve(self, run_id: str, asked: ApprovalAsked) -> str:
         payload = {"approval_id": asked.approval_id, "decision": "once"}

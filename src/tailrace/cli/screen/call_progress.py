@@ -59,6 +59,11 @@ class CallProgress:
                 pass
 
     @property
+    def model(self) -> str:
+        """The model that is asked, as `provider/model`; empty where none is."""
+        return "/".join(filter(None, self._route))
+
+    @property
     def status(self) -> str:
         """Empty while the first try of a call goes well."""
         provider, model = self._route
@@ -76,8 +81,7 @@ class CallProgress:
         """None for a run that did not fail."""
         if (error := finished.error) is None:
             return None
-        provider, model = self._route
+        provider, _ = self._route
         took_s = max(0.0, finished.at - self._began_at)
-        name = f"{provider}/{model}" if provider else ""
-        what = failure_text(error, model=name, tries=self._tries, took_s=took_s)
+        what = failure_text(error, model=self.model if provider else "", tries=self._tries, took_s=took_s)
         return FailureWords(sanitized_line(what, 2000), sanitized_line(self._advise(error, provider), 300))

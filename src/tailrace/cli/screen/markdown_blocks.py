@@ -172,9 +172,3 @@ def _continues(token: Token, line: str) -> bool:
             return line[:1].isalpha()
         case _:
             return False
-
-
-def blocks_of(text: str) -> list[Block]:
-    """The blocks of a whole text."""
-    splitter = BlockSplitter()
-    return splitter.feed(text) + splitter.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final, TypeAlias
 
 import msgspec
@@ -24,11 +24,10 @@ from rich.text import Text
 from rich.theme import Theme
 
 from tailrace.cli.screen.markdown_blocks import Block
-from tailrace.cli.screen.markdown_tokens import tokens_of
+from tailrace.delivery.text.parser import parser
 from tailrace.system.private_apis import color_system
 
 Line: TypeAlias = list[Segment]
-
 MAX_WIDTH: Final = 100  # longer lines are hard to read
 INDENT: Final = 2
 MESSAGE_MARK: Final = "● "
@@ -54,15 +53,48 @@ _THEME: Final = Theme(
     }
 )
 
+_BOXES: Final = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
+
+
+def tokens_of(text: str, *, start: int | None = None) -> list[Token]:
+    """`start` is the first number of a numbered list, where the text is a later part of one."""
+    tokens = parser().parse(text)
+    if start is not None and tokens and tokens[0].type == "ordered_list_open":
+        tokens[0].attrs["start"] = start
+    _mark_tasks(tokens)
+    for token in tokens:
+        if token.children and any(child.type == "image" for child in token.children):
+            token.children = [_image(child) if child.type == "image" else child for child in token.children]
+    return tokens
+
+
+def _mark_tasks(tokens: Sequence[Token]) -> None:
+    for item, paragraph, inline in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if item.type == "list_item_open" and paragraph.type == "paragraph_open" and inline.children:
+            first = inline.children[0]
+            if (box := _BOXES.get(first.content[:4])) is not None and first.type == "text":
+                first.content = box + first.content[4:]
+
+
+def _image(token: Token) -> Token:
+    return Token("text", "", 0, content=f"[image: {token.content or 'no description'}] ({token.attrs.get('src', '')})")
+
 
 # ── the pieces ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class BlockPiece(msgspec.Struct, frozen=True):
-    """A block of a message; `first` of it or not."""
+    """A block of a message; `first` of it or not. The first has the box's top border above it, with this title."""
 
     block: Block
     first: bool = False
+    title: str = ""
+
+
+class BoxEnd(msgspec.Struct, frozen=True):
+    """The bottom border of a message's box."""
+
+    text: str = ""
 
 
 class UserMessage(msgspec.Struct, frozen=True):
@@ -114,7 +146,7 @@ class ApprovalQuestion(msgspec.Struct, frozen=True):
     scope: str = ""
 
 
-Piece: TypeAlias = BlockPiece | UserMessage | ReasoningLine | ToolLine | NoticeLine | Rows | ApprovalQuestion
+Piece: TypeAlias = BlockPiece | BoxEnd | UserMessage | ReasoningLine | ToolLine | NoticeLine | Rows | ApprovalQuestion
 
 
 # ── Markdown ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -220,8 +252,11 @@ class Painter:
 
     def _piece(self, piece: Piece, width: int) -> list[Line]:
         match piece:
-            case BlockPiece(block, first):
-                return self._block(block, width, first=first)
+            case BlockPiece(block, first, title):
+                lines = self._block(block, width, first=first)
+                return [[], *self._border("╭", title, width), *lines[1:]] if first and lines else lines
+            case BoxEnd(text):
+                return self._border("╰", text, width)
             case UserMessage(text, style):
                 return [[], *self._text(text, style, width, lead=USER_MARK)]
             case ReasoningLine(text):
@@ -241,6 +276,13 @@ class Painter:
                     [],
                     *(self._text(scope, "dim", width, indent=INDENT) if scope else []),
                 ]
+
+    def _border(self, corner: str, text: str, width: int) -> list[Line]:
+        line = Text(f"{corner}─ {text} " if text else f"{corner}─", "dim cyan", no_wrap=True)
+        room = _used_width(width) - 1
+        line.append("─" * (room - line.cell_len))
+        line.truncate(room, overflow="ellipsis")
+        return self._render(line, room)
 
     def _row(self, row: tuple[tuple[str, str], ...], width: int, indent: int) -> list[Line]:
         room = max(1, _used_width(width) - indent - 1)

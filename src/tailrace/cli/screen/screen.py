@@ -13,12 +13,14 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Final, Protocol, TextIO
 
 from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.data_structures import Size
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
@@ -29,8 +31,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.style import Style
 
-from tailrace.cli.screen.input.input_line import Completion, InputLine, InputListener, TypedLine
-from tailrace.cli.screen.input.typeahead import typeahead
+from tailrace.cli.screen.input.input_line import Completion, InputLine, InputListener
 from tailrace.cli.screen.painter import Line, Painter
 from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
 from tailrace.system.private_apis import on_resize, redraw, runs_in_terminal
@@ -241,6 +242,11 @@ class TerminalScreen:
     def clear_input(self) -> None:
         self._line.buffer.reset()
 
+    def put_into_input(self, text: str) -> None:
+        """Before what is typed there."""
+        typed = self._line.buffer.text
+        self._line.buffer.reset(Document(f"{text}\n{typed}" if typed else text))
+
     # ── beside the drawing ───────────────────────────────────────────────────────────────────────────────────
 
     def copy(self, text: str) -> None:
@@ -260,15 +266,9 @@ class TerminalScreen:
         if self.app.is_running and not self.app.is_done:
             self.app.exit(result=code)
 
-    @contextlib.asynccontextmanager
-    async def aside(self) -> AsyncIterator[None]:
-        """Within the block, other code may write to the terminal. Lines that are entered meanwhile come after it."""
-        async with in_terminal():
-            try:
-                yield
-            finally:  # while the terminal is still in line mode
-                for line in typeahead(self.app.input.fileno()):
-                    self._listener.entered(TypedLine(line, line))
+    def aside(self) -> AbstractAsyncContextManager[None]:
+        """Within the block, other code may write to the terminal."""
+        return in_terminal()
 
 
 def pause_after(draw_s: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.agent import tool_runner, turn
+from tailrace.agent import turn
 from tailrace.cli.screen.painter import NoticeLine, Piece, Rows, ToolLine
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import argument_lines, file_lines, output_lines
@@ -27,7 +27,7 @@ EXPANDED_LINES: Final = 400
 OWN_LINES: Final = 40  # of a command that the user ran
 DETAIL_INDENT: Final = 6
 _ENDING: Final = re.compile(r"\[((?:exit code|ended by signal) \d+|ended after .*)\]")
-_INTERRUPTED: Final = (turn.INTERRUPTED, tool_runner.INTERRUPTED)
+_INTERRUPTED: Final = (turn.INTERRUPTED, turn.ENDED_WITH_PROCESS)
 _DIFF_STYLES: Final = {"+": "green", "-": "red"}
 
 
@@ -40,25 +40,19 @@ class KeptTool(msgspec.Struct, frozen=True):
 
 
 class ToolView:
-    """Numbers the calls from 1 on. `verbose`: everything is shown at once; `only_new`: no line for a tool that was the
-    last one as well, and did not fail."""
+    """Numbers the calls from 1 on. `verbose`: everything is shown at once."""
 
     def __init__(self) -> None:
         self.verbose = False
-        self.only_new = False
         self._running: dict[int, tuple[CallRuns, float]] = {}
         self._recorded: ToolOutputRecorded | None = None  # of the tool whose end comes next
         self._kept: deque[KeptTool] = deque(maxlen=KEPT_TOOLS)
         self._count = 0
-        self._last_name = ""
         self._expanded = 0  # the number that was shown last; 0: none since a tool ended
 
     def __bool__(self) -> bool:
         """Whether a tool runs."""
         return bool(self._running)
-
-    def begin_turn(self) -> None:
-        self._last_name = ""
 
     def end_turn(self) -> None:
         self._running.clear()
@@ -104,10 +98,6 @@ class ToolView:
         name = sanitized_line(ended.name, 60)
         line = msgspec.structs.replace(ended, name=name, mark=mark, note=note, number=self._count)
         self._kept.append(KeptTool(line, args, recorded))
-        repeats = ended.name == self._last_name and bool(ended.ok)
-        self._last_name = ended.name
-        if repeats and self.only_new:
-            return []
         if self.verbose:
             details = argument_lines(args) + (output_lines(recorded) if recorded else [])
             return [line, *([NoticeLine("\n".join(details), "dim", indent=DETAIL_INDENT)] if details else [])]
@@ -124,11 +114,6 @@ class ToolView:
             return []
         self._expanded = wanted
         return [Rows(((("", ""),),)), tool.line, *_in_full(tool)]
-
-    @property
-    def numbers(self) -> tuple[int, int]:
-        """The first and the last that can be shown; 0, 0 where there is none."""
-        return (self._kept[0].line.number, self._kept[-1].line.number) if self._kept else (0, 0)
 
 
 def command_pieces(output: str, code: int | None, took_s: float, *, goes_along: bool = True) -> list[Piece]:

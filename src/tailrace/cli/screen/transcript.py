@@ -16,6 +16,7 @@ from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
 from tailrace.cli.screen.painter import (
     ApprovalQuestion,
     BlockPiece,
+    BoxEnd,
     NoticeLine,
     Piece,
     ReasoningLine,
@@ -26,7 +27,9 @@ from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import progress_lines
 from tailrace.cli.screen.tool_view import DETAIL_INDENT, ToolView
 from tailrace.cli.stop_words import stop_words
-from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot
+from tailrace.cli.words import duration
+from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, SteerAccepted
+from tailrace.events.steers import Steers
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.signals import INTERRUPTED
 from tailrace.runs.view import RunView, changes
@@ -37,6 +40,7 @@ SPIN_EVERY_S: Final = 0.1
 QUIET_S: Final = 0.4  # silence before the spinner appears
 CHARS_PER_TOKEN: Final = 4  # about
 HELD_LINES: Final = 6  # shown of what waits for the end of the answer
+NAME: Final = "tailrace"
 BLANK: Final = Rows(((("", ""),),))
 
 
@@ -50,7 +54,8 @@ class ScreenUpdate(NamedTuple):
 class _OpenMessage:
     """One message while it grows."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str) -> None:
+        self._title = title
         self.texts: list[str] = []
         self.splitter = BlockSplitter()
         self.clean = Sanitizer()
@@ -63,17 +68,18 @@ class _OpenMessage:
         self.begun = self.begun or bool(text.strip())
         return [self.piece(block) for block in self.splitter.feed(text)]
 
-    def close(self) -> list[Piece]:
+    def close(self, end: str) -> list[Piece]:
+        """The rest of it and the border below it, with this text."""
         pieces: list[Piece] = [self.piece(block) for block in self.splitter.close()]
-        return pieces if self.begun else []
+        return [*pieces, BoxEnd(end)] if self.begun else []
 
     def piece(self, block: Block) -> BlockPiece:
         self.blocks += 1
-        return BlockPiece(block, first=self.blocks == 1)
+        return BlockPiece(block, self.blocks == 1, self._title)
 
     def moving(self) -> list[Piece]:
         block = self.splitter.open if self.begun else None
-        return [BlockPiece(block, first=not self.blocks)] if block else []
+        return [BlockPiece(block, not self.blocks, self._title)] if block else []
 
 
 class Transcript:
@@ -93,6 +99,7 @@ class Transcript:
         self._requester = requester
         self.streamed = streamed
         self.reasoning = False
+        self.timed = True  # False: what is shown has happened before
         self.own_stop = True  # where the run shown is stopped from a terminal, it is from this one
         self.tools = ToolView()
         self.menu = ApprovalMenu(clock, approval_timeout_s)
@@ -111,11 +118,17 @@ class Transcript:
         self._began = 0.0
         self._command = ""  # of the user's own that runs
         self._command_began = 0.0
+        self.steer_texts: dict[str, str] = {}  # what the user typed for the run under way, by the message's id
         self._question, self._said = "", False  # the last one, and whether the program has spoken since
 
     @property
     def approval(self) -> ApprovalAsked | None:
         return self.menu.asked
+
+    @property
+    def steers(self) -> Steers:
+        """The messages for the run that is shown."""
+        return self._view.steers
 
     # ── what is drawn ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,6 +164,8 @@ class Transcript:
         if (waiting := self._waiting(now)) and not self._open:
             moving += [BLANK, NoticeLine(f"{mark} {waiting}", "cyan")]
         moving += map(_in_short, self._held)
+        if (pending := self.steers.pending) and self._since is not None:
+            moving += [BLANK, *(NoticeLine(f"next: {sanitized_line(self._typed(each), 200)}") for each in pending)]
         if self._command:
             moving.append(NoticeLine(f"{mark} {self._command}"))
         if self.approval is not None:
@@ -180,7 +195,6 @@ class Transcript:
         """`notes` are what the program has to say about it, such as a file that does not come along."""
         self._settle(UserMessage(sanitized(question)), *(NoticeLine(sanitized(note)) for note in notes))
         self._question, self._said = question, False
-        self.tools.begin_turn()
         self.waiting()
 
     def waiting(self) -> None:
@@ -225,7 +239,7 @@ class Transcript:
 
     def _settle(self, *pieces: Piece) -> None:
         for piece in pieces:
-            self._after_text = isinstance(piece, BlockPiece)
+            self._after_text = isinstance(piece, BlockPiece | BoxEnd)
             self._settled.append(piece)
 
     def _settle_apart(self, *pieces: Piece) -> None:
@@ -247,7 +261,7 @@ class Transcript:
             if self.reasoning or not isinstance(change, changes.ThoughtGrew):
                 self._since = self._clock()
 
-    def _show(self, change: Change) -> None:
+    def _show(self, change: Change) -> None:  # noqa: C901 - one case per change
         match change:
             case changes.TextGrew():
                 self._grow(change)
@@ -275,10 +289,18 @@ class Transcript:
                 self._catch_up(state)
             case changes.Ended(finished=finished):
                 self._finish(finished)
-            case changes.CallWritten() | changes.Noticed():
+            case changes.Steered(steer=steer) if steer.state == "committed":
+                self._end_message()
+                self._settle_held()
+                self._question, self._said = self._typed(steer.accepted), False
+                self._settle(UserMessage(sanitized(self._question)))
+            case changes.CallWritten() | changes.Steered() | changes.Noticed():
                 pass
             case _:
                 assert_never(change)
+
+    def _typed(self, accepted: SteerAccepted) -> str:
+        return self.steer_texts.get(accepted.steer_id) or accepted.message.text
 
     def _grow(self, grown: changes.TextGrew) -> None:
         if not grown.ends:
@@ -293,7 +315,7 @@ class Transcript:
 
     def _chunk(self, text: str) -> None:
         self._end_thought()
-        message = self._message = self._message or _OpenMessage()
+        message = self._message = self._message or _OpenMessage(self._title())
         message.texts.append(text)
         message.chars += len(text)
         if self.streamed:
@@ -306,7 +328,14 @@ class Transcript:
             return
         if not self.streamed:
             self._settle(*message.feed("".join(message.texts)))
-        self._settle(*message.close())
+        self._settle(*message.close(self._took()))
+
+    def _title(self) -> str:
+        """Of an answer's box: who answers."""
+        return " · ".join(filter(None, (NAME, sanitized_line(self._progress.model, 100))))
+
+    def _took(self) -> str:
+        return duration(self.running_s) if self.timed else ""
 
     def _settle_held(self) -> None:
         held, self._held = self._held, []
@@ -318,7 +347,7 @@ class Transcript:
         if message is None or not withdrawn.shown:
             return
         if self.streamed and message.begun:
-            self._settle(*message.close(), NoticeLine("the answer was withdrawn; it starts over", "yellow"))
+            self._settle(*message.close(self._took()), NoticeLine("the answer was withdrawn; it starts over", "yellow"))
         self._message = None
         for _, text in withdrawn.kept:
             self._chunk(text)
@@ -361,7 +390,7 @@ class Transcript:
             self._queued.remove(asked)
             self._settle(_question(asked))
         if asked == self.approval:
-            self.menu.was_answered()
+            self.menu.close()
         words = sanitized_line(outcome_words(asked, answered), 500)
         denied = answered.decision == "deny"
         self._settle(NoticeLine(f"{'✗' if denied else '✓'} {words}", "red" if denied else "green"))

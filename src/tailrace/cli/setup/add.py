@@ -23,7 +23,7 @@ from typing import Any
 from msgspec.structs import fields, replace
 
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, USAGE, print_error
-from tailrace.cli.setup.config_file import copied_aside, write_config
+from tailrace.cli.setup.config_file import copied_aside, with_platform, write_config
 from tailrace.cli.setup.platform_questions import (
     STREAM_THERE,
     OddAnswer,
@@ -31,7 +31,6 @@ from tailrace.cli.setup.platform_questions import (
     is_whole_by_default,
     questions_of,
 )
-from tailrace.cli.setup.platform_section import with_platform
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, home_directory, load
 from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update

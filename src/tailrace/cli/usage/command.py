@@ -9,19 +9,61 @@ import argparse
 import asyncio
 import re
 import time
+from collections.abc import Sequence
 from datetime import date, timedelta
 
 import msgspec
+from rich.cells import cell_len
 
-from tailrace.app.costs import Costs
-from tailrace.app.usage.counters import UsageRow, day_of, details_since, mean_call, priced, rows_of, summed, total_of
+from tailrace.app.costs import Costs, dollars
+from tailrace.app.usage.counters import (
+    By,
+    UsageRow,
+    day_of,
+    details_since,
+    mean_call,
+    priced,
+    rows_of,
+    summed,
+    total_of,
+)
 from tailrace.cli.main import DONE
 from tailrace.cli.own_journal import own_journal
 from tailrace.cli.runs.console import print_note
-from tailrace.cli.usage.table import usage_table
+from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
+from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.load import Config
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+MAX_NAME = 60
+UNPRICED = "*"
+
+
+def usage_table(rows: Sequence[UsageRow], *, by: By | None) -> list[str]:
+    """A line for each row. `by` is the one name that the rows have; None: key and model."""
+    names: tuple[By, ...] = ("key", "model") if by is None else (by,)
+    columns = [Column(name, style=no_style) for name in names]
+    columns += [Column(title, right=True) for title in ("calls", "input", "output", "cost")]
+    total = total_of(rows)
+    body = [[sanitized_line(getattr(row, name), MAX_NAME) for name in names] + _numbers(row) for row in rows]
+    foot = ["total", *[""] * (len(names) - 1), *_numbers(total)] if len(rows) > 1 else ()
+    lines = [line.plain for line in FittedTable(columns, names[0], 1).lines(body, None, total=foot)]
+    if foot:
+        lines.insert(-1, "─" * cell_len(lines[0]))
+    notes = [f"{UNPRICED} without {total.unpriced:,} tokens of models that have no list price"] * bool(total.unpriced)
+    if total.estimated_tokens:
+        notes.append(f"{total.estimated_tokens:,} of the tokens are estimated: their provider has not counted them")
+    return [*lines, "", *notes] if notes else lines
+
+
+def _numbers(row: UsageRow) -> list[str]:
+    return [
+        f"{row.calls:,}",
+        f"{row.input_tokens:,}",
+        f"{row.output_tokens:,}",
+        dollars(row.usd) + (UNPRICED if row.unpriced else ""),
+    ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,11 +87,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
 async def _run(args: argparse.Namespace, config: Config) -> int:
     since = first_day(args.since, time.time())
     rows = await _rows(config, since)
-    if args.since == "today" and (later := [row for row in rows if row.day > since]):  # a clock was ahead
-        rows = [row for row in rows if row.day == since]
-        calls = total_of(later).calls
-        what = "1 call is" if calls == 1 else f"{calls:,} calls are"
-        print_note(f"{what} dated after today because a clock was ahead; see: tailrace usage week --by day")
     shown = summed(rows, args.by) if args.by else _without_days(rows)
     if args.json:
         for row in shown:

@@ -1,8 +1,7 @@
-"""The line that is typed: what a long paste becomes, and what is recalled of it."""
+"""The line that is typed: what a long paste becomes."""
 
 from __future__ import annotations
 
-import pytest
 from prompt_toolkit.history import History, InMemoryHistory
 
 from cli.screen.drawn_text import Clock
@@ -23,6 +22,8 @@ class Listener:
     def interrupted(self) -> None: ...
 
     def left(self) -> None: ...
+
+    def escaped(self) -> None: ...
 
     def approval_answered(self, decision: Decision, reason: str) -> None: ...
 
@@ -48,31 +49,3 @@ def test_a_paste_that_holds_the_mark_of_another_one_is_sent_as_it_is() -> None:
     line = input_line(InMemoryHistory())
     copied = "\n".join(["> [6 lines pasted]"] * 7)
     assert line._texts.unfolded(line._folded("a\n" * 6) + line._folded(copied)) == "a\n" * 6 + copied
-
-
-async def test_what_was_pasted_is_recalled_as_it_was_shown_and_stored_whole() -> None:
-    stored = InMemoryHistory()
-    text = "\n".join(f"line {number}" for number in range(200))
-    line = input_line(stored)
-    assert [entry async for entry in line.buffer.history.load()] == []
-    for entered in ("Why?", f"Read {line._folded(text)}"):
-        line.buffer.history.append_string(entered)
-    assert line.buffer.history.get_strings() == ["Why?", "Read [200 lines pasted]"]
-    assert list(stored.load_history_strings()) == [f"Read {text}", "Why?"]
-    later = input_line(stored)
-    assert [entry async for entry in later.buffer.history.load()] == ["[200 lines pasted]", "Why?"]
-    assert later._texts.unfolded("[200 lines pasted]") == f"Read {text}"
-
-
-def test_a_history_that_cannot_be_written_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    class Unwritable(InMemoryHistory):
-        def store_string(self, string: str) -> None:
-            raise OSError(28, "No space left on device")
-
-    history = input_line(Unwritable()).buffer.history
-    history.append_string("One.")
-    history.append_string("Two.")
-    assert history.get_strings() == ["One.", "Two."]
-    assert [record.getMessage() for record in caplog.records] == [
-        "the next session cannot recall what is entered now: [Errno 28] No space left on device"
-    ]

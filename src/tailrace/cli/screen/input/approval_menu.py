@@ -16,7 +16,6 @@ from tailrace.cli.screen.painter import Rows
 from tailrace.events import ApprovalAsked, Decision
 
 ARMED_AFTER_S: Final = 0.5
-SEEN_S: Final = 0.5  # a person needs so long to see that the question is gone
 OWN_WORD_S: Final = 1.0  # between two letters of the word whose first one was the answer
 WHY_KEY: Final = "w"
 # The key, the decision, and what it covers. An approval is bound to the command, its directory and the requester.
@@ -49,7 +48,6 @@ class ApprovalMenu:
         self._painted_bright = False  # the last rows say that the keys count
         self._bright = False  # and they are on the screen
         self._rest, self._rest_until = "", 0.0  # of the word whose first letter was the answer
-        self._went_at: float | None = None  # the question went, and no pause followed that shows that this was seen
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -60,11 +58,6 @@ class ApprovalMenu:
         left_s = asked.expires_at - self._wall_clock() if asked.expires_at else self._timeout_s
         self._ends_at = now + left_s
 
-    def was_answered(self) -> None:
-        """The log has the answer to what it asks: the user's, or that of another surface."""
-        self._went_at = self._clock() if self.decision is None else None
-        self.close()
-
     def close(self) -> None:
         self.asked, self.gives_reason, self.decision = None, False, None
 
@@ -72,20 +65,8 @@ class ApprovalMenu:
 
     def key_was_pressed(self) -> None:
         """Any key, whether or not the menu is open."""
-        if not self.was_unseen():
-            self._went_at = None
         self._quiet_since = self._clock()
         self._bright = False
-
-    @property
-    def may_get_late_keys(self) -> bool:
-        """Whether the next key may have been meant for a question that is gone."""
-        return bool(self._rest) or self._went_at is not None
-
-    def was_unseen(self) -> bool:
-        """Whether Enter may belong to the answer of a question that is gone, and must send nothing: no pause since then
-        shows that the user has seen it go."""
-        return self._went_at is not None and self._clock() - max(self._went_at, self._quiet_since) < SEEN_S
 
     @property
     def is_armed(self) -> bool:
@@ -122,6 +103,11 @@ class ApprovalMenu:
             return False
         self._rest, self._rest_until = self._rest[1:], self._clock() + OWN_WORD_S
         return True
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether the next key may be a remaining letter of a typed answer, whose first key decided."""
+        return bool(self._rest)
 
     def back(self) -> None:
         """From the reason, or from an answer that was not taken, to the choices."""

@@ -1,5 +1,4 @@
-"""What the user types: the buffer, its keys, completion, and long pastes that are folded to one mark, also when they
-are recalled from the history.
+"""What the user types: the buffer, its keys, completion, and long pastes that are folded to one mark.
 
 While an approval waits, keys belong to its menu; the message that was being typed is put aside and comes back. Knows no
 run and draws nothing.
@@ -7,7 +6,7 @@ run and draws nothing.
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import re
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
@@ -22,11 +21,8 @@ from prompt_toolkit.keys import Keys
 from tailrace.cli.screen.input.approval_menu import ApprovalMenu
 from tailrace.events import Decision
 
-log = logging.getLogger("tailrace.cli")
 FOLDED_LINES: Final = 6  # a paste of so many lines is folded
 FOLDED_CHARS: Final = 1000
-RECALLED_LINES: Final = 30  # of an earlier session's message, which is folded as a whole where it has more
-RECALLED_CHARS: Final = 3000
 
 
 class TypedLine(NamedTuple):
@@ -51,6 +47,9 @@ class InputListener(Protocol):
 
     def interrupted(self) -> None:
         """Ctrl-C."""
+
+    def escaped(self) -> None:
+        """Esc, with no approval open."""
 
     def left(self) -> None:
         """Ctrl-D."""
@@ -83,30 +82,6 @@ class FoldedTexts:
         return re.sub("|".join(map(re.escape, self._texts)), lambda found: self._texts[found[0]], text)
 
 
-class FoldedHistory(History):
-    """What was entered before. The line gets it with long texts folded, so that Up leaves a paste of a thousand lines
-    as it leaves one line; `stored` has it whole."""
-
-    def __init__(self, stored: History, texts: FoldedTexts) -> None:
-        super().__init__()
-        self._stored = stored
-        self._texts = texts
-        self._is_lost = False  # said once
-
-    def load_history_strings(self) -> Iterable[str]:
-        for text in self._stored.load_history_strings():
-            is_long = text.count("\n") >= RECALLED_LINES or len(text) > RECALLED_CHARS
-            yield self._texts.mark_for(text) if is_long else text
-
-    def store_string(self, string: str) -> None:
-        try:
-            self._stored.store_string(self._texts.unfolded(string))
-        except OSError as exc:  # the message itself is sent
-            if not self._is_lost:
-                self._is_lost = True
-                log.warning("the next session cannot recall what is entered now: %s", exc)
-
-
 class InputLine:
     """The line below the transcript."""
 
@@ -120,7 +95,7 @@ class InputLine:
         self._completed: tuple[str, list[str]] = ("", [])  # the last word that was completed, and with what
         self._draft: str | None = None  # the message that an approval has put aside
         self._texts = FoldedTexts()
-        self.buffer = Buffer(history=FoldedHistory(history, self._texts), multiline=True)
+        self.buffer = Buffer(history=history, multiline=True)
         self.buffer.on_text_changed += lambda _: self._typed()
 
     def follow_menu(self) -> None:
@@ -150,7 +125,7 @@ class InputLine:
         menu = self._menu
         chooses = Condition(lambda: menu.asked is not None and not menu.gives_reason)
         explains = Condition(lambda: menu.gives_reason)
-        late = Condition(lambda: menu.asked is None and menu.may_get_late_keys)
+        late = Condition(lambda: menu.asked is None and menu.has_rest)
         empty = Condition(lambda: not self.buffer.text)
         keys = KeyBindings()
         keys.add("enter")(self._enter)
@@ -171,6 +146,7 @@ class InputLine:
             keys.add(key, filter=chooses)(self._choose)
         keys.add("enter", filter=explains)(self._explain)
         keys.add("escape", filter=explains)(self._back)
+        keys.add("escape", filter=~chooses & ~explains)(lambda _: self._listener.escaped())
         return keys
 
     def _enter(self, event: KeyPressEvent) -> None:
@@ -181,7 +157,8 @@ class InputLine:
             return
         whole = self._texts.unfolded(text)
         if whole.strip():
-            event.current_buffer.history.append_string(text)
+            with contextlib.suppress(OSError):  # the disk is full; the message itself is sent
+                event.current_buffer.history.append_string(whole)
         event.current_buffer.reset()
         self._listener.entered(TypedLine(whole, text))
 
@@ -203,7 +180,7 @@ class InputLine:
             return
         if event.data != "\r":
             event.current_buffer.insert_text(event.data)
-        elif not self._menu.was_unseen():
+        else:
             self._enter(event)
 
     def _explain(self, event: KeyPressEvent) -> None:

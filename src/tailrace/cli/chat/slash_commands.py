@@ -6,32 +6,29 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from tailrace.agent.session import new_session
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.app.approvals import AlwaysApprovals, find_approval
 from tailrace.app.slash_commands import CommandCall, commands_of
 from tailrace.cli.chat.conversation import Conversation, now
-from tailrace.cli.chat.options import ToolDisplay
-from tailrace.cli.chat.slash import approval_commands, session_commands
-from tailrace.cli.chat.slash.call import ChatSurface, SlashCall, SlashHandler
-from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.errors import TailraceError
+from tailrace.ports import Run
+from tailrace.providers.prices import load_prices
+from tailrace.system.extras import install_command
 
 TERMINAL_COMMANDS: Final = commands_of("terminal")
 PAST_TURNS: Final = 5  # of a resumed session, shown again
 LISTED_SESSIONS: Final = 15
 LISTED_CHANGES: Final = 30
+MAX_COPIED_BYTES: Final = 74_994  # of base64: more is dropped by several terminals
 # As it is called in chats, and in other programs.
-ELSEWHERE: Final = {"/back": "/resume goes back to a session"} | dict.fromkeys(("/exit", "/q", "/bye"), "/quit leaves")
-
-
-_TOOL_DISPLAYS: Final[dict[ToolDisplay, str]] = {
-    "lines": "verbose off: a line for each call of a tool",
-    "new": "verbose new: a line when the tool is another than before, or failed",
-    "verbose": "verbose on: arguments, progress and output of tools are shown",
-}
-
+ELSEWHERE: Final = {"/back": "/resume goes back to a session"} | dict.fromkeys(("/q", "/bye"), "/quit leaves")
 _KEYS: Final = (
     "  @file       takes a file along; Tab completes its name",
     "  !command    runs it here at once; its output goes with your next message",
@@ -39,6 +36,126 @@ _KEYS: Final = (
     "  Ctrl-O      shows the last tool in full; again: the one before it",
     "  Ctrl-C      interrupts; twice leaves, as does Ctrl-D",
 )
+
+
+class ChatSurface(Protocol):
+    """Where the conversation is shown."""
+
+    def notify(self, text: str) -> None:
+        """Shows a message of the program itself."""
+
+    def replay(self, run: Run) -> Awaitable[None]:
+        """Shows an ended run."""
+
+    def watch(self, run: Run) -> Awaitable[None]:
+        """Shows a run that has not ended, from its beginning, and follows it."""
+
+    def submit(self, spec: TurnSpec, *, with_question: bool = True) -> Awaitable[None]:
+        """Starts this turn in the session and shows it."""
+
+    def interrupt(self) -> Awaitable[bool]:
+        """Stops the running turn; False where there is none."""
+
+    def leave(self) -> None:
+        """Ends the conversation."""
+
+    def clear(self) -> None:
+        """Empties the window, where there is one."""
+
+    def copy(self, text: str) -> bool:
+        """Puts the text on the user's clipboard; False where there is none."""
+
+    def expand(self, number: int | None) -> bool:
+        """Shows one tool in full, the last one without a number; False where there is none."""
+
+    def aside(self) -> AbstractAsyncContextManager[None]:
+        """Within the block, other code may write to the terminal."""
+
+
+class SlashCall(NamedTuple):
+    """One call of a command: its conversation, its surface, the rest of the line."""
+
+    conversation: Conversation
+    surface: ChatSurface
+    argument: str
+
+
+SlashHandler = Callable[[SlashCall], Awaitable[None]]
+
+
+async def cost(call: SlashCall) -> None:
+    await load_prices()
+    await call.conversation.count_spending()
+    spending = call.conversation.spending
+    call.surface.notify(spending.table())
+    if spending.calls and spending.cost_usd is None and not _has_prices():
+        call.surface.notify(f"prices come with an extra: {install_command('prices')}")
+
+
+def _has_prices() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("genai_prices") is not None
+
+
+async def clear(call: SlashCall) -> None:
+    await call.surface.interrupt()
+    before = call.conversation.session
+    call.conversation.switch(session=new_session())
+    await call.conversation.count_spending()
+    call.surface.clear()
+    call.surface.notify(f"new session; /resume {before} goes back to the one before")
+
+
+async def retry(call: SlashCall) -> None:
+    await call.surface.interrupt()
+    await call.surface.submit(await call.conversation.retried())
+
+
+async def compact(call: SlashCall) -> None:
+    await call.surface.interrupt()
+    spec = await call.conversation.compacting()
+    call.surface.notify("summarising; from your next message on, this and the newest exchange stand for the rest")
+    await call.surface.submit(spec, with_question=False)
+
+
+async def copy(call: SlashCall) -> None:
+    answer = await call.conversation.last_answer()
+    if not answer:
+        raise TailraceError("there is no answer to copy")
+    if len(answer.encode()) * 4 // 3 > MAX_COPIED_BYTES:
+        raise TailraceError("the answer is too long for a terminal's clipboard: tailrace show last --full prints it")
+    if not call.surface.copy(answer):
+        raise TailraceError("this terminal has no clipboard to copy to")
+    call.surface.notify(f"copied the answer, {len(answer):,} characters (where the terminal allows OSC 52)")
+
+
+async def show(call: SlashCall) -> None:
+    number = call.argument.removeprefix("#")
+    if number and not number.isdecimal():
+        raise TailraceError("/show N: the number is at the end of the tool's line")
+    if not call.surface.expand(int(number) if number else None):
+        raise TailraceError(f"there is no tool #{number} to show" if number else "no tool has run yet")
+
+
+async def approvals(call: SlashCall) -> None:
+    from tailrace.cli.screen.approvals_table import approval_line, approvals_table
+    from tailrace.cli.screen.painter import notice_room
+
+    always = AlwaysApprovals(call.conversation.app.journal)
+    listed = await always.listed()
+    match call.argument.split():
+        case [] if not listed:
+            call.surface.notify('nothing was approved with "always"')
+        case []:
+            lines = approvals_table(listed, width=notice_room(shutil.get_terminal_size().columns))
+            call.surface.notify("\n".join([*lines, "", "/approvals forget ID asks about one again"]))
+        case ["forget", word]:
+            found = find_approval(listed, word)
+            await always.forget(found)
+            call.surface.notify(f"asked about again: {approval_line(found)}")
+        case _:
+            raise TailraceError("/approvals lists them, /approvals forget ID asks about one again")
 
 
 def is_slash_command(line: str) -> bool:
@@ -51,15 +168,13 @@ async def run_slash_command(line: str, conversation: Conversation, surface: Chat
     """Runs the line's command. Shows a `TailraceError` instead of raising it."""
     word, _, argument = line.strip().partition(" ")
     call = SlashCall(conversation, surface, argument.strip())
-    name = word.removeprefix("/")
+    name = {"/exit": "quit"}.get(word, word.removeprefix("/"))
     command = TERMINAL_COMMANDS.get(name)
     try:
         if (handler := HANDLERS.get(name)) is not None:
             await handler(call)
         elif command is not None and command.answer is not None:
             surface.notify(await command.answer(CommandCall(conversation.app, conversation.session, call.argument)))
-        elif ":" in word and conversation.app.mcp is not None:
-            await _ask_prompt(call, name)
         else:
             harmless = [f"/{name}" for name in TERMINAL_COMMANDS if name != "yolo"]  # never suggested
             close = get_close_matches(word, harmless, n=1, cutoff=0.7)
@@ -69,21 +184,8 @@ async def run_slash_command(line: str, conversation: Conversation, surface: Chat
         surface.notify(f"error: {exc}")
 
 
-async def _ask_prompt(call: SlashCall, name: str) -> None:
-    """Sends a prompt of an MCP server, `server:prompt`, as the user's question."""
-    mcp = call.conversation.app.mcp
-    if mcp is None:
-        return
-    question = await mcp.prompt(name, call.argument)
-    await call.surface.interrupt()
-    await call.surface.submit(await call.conversation.prepared(call.conversation.turn(question)))
-
-
 async def _help(call: SlashCall) -> None:
     usages = {f"/{name} {command.usage}": command.help for name, command in sorted(TERMINAL_COMMANDS.items())}
-    if (mcp := call.conversation.app.mcp) is not None:
-        prompts = sorted((await mcp.prompt_usages()).items())
-        usages |= {sanitized_line(f"/{usage}", 60): sanitized_line(about, 80) for usage, about in prompts}
     width = max(map(len, usages))
     lines = [f"  {usage.ljust(width)}  {about}".rstrip() for usage, about in usages.items()]
     call.surface.notify("\n".join([*lines, "", *_KEYS]))
@@ -151,32 +253,24 @@ async def _stop(call: SlashCall) -> None:
         call.surface.notify("nothing is running")
 
 
-async def _yolo(call: SlashCall) -> None:
-    now = call.conversation.options.yolo
+def _switched(call: SlashCall, now: bool, name: str) -> bool:
+    """The new value of a switch: `on`, `off`, or without a word the opposite of now. Raises `TailraceError`."""
     wanted = {"": not now, "on": True, "off": False}.get(call.argument.lower())
     if wanted is None:
-        call.surface.notify("/yolo turns it on or off; /yolo on or off")
-        return
-    call.conversation.switch(yolo=wanted)
-    said = "on: nothing is asked, the hard list stays blocked" if call.conversation.options.yolo else "off"
-    call.surface.notify(f"yolo {said}")
+        raise TailraceError(f"/{name} turns it on or off; /{name} on or off")
+    return wanted
+
+
+async def _yolo(call: SlashCall) -> None:
+    on = _switched(call, call.conversation.options.yolo, "yolo")
+    call.conversation.switch(yolo=on)
+    call.surface.notify("yolo on: nothing is asked, the hard list stays blocked" if on else "yolo off")
 
 
 async def _verbose(call: SlashCall) -> None:
-    conversation = call.conversation
-    match call.argument.lower():
-        case "" if conversation.tools == "verbose":
-            conversation.tools = "lines"
-        case "" | "on":
-            conversation.tools = "verbose"
-        case "off":
-            conversation.tools = "lines"
-        case "new":
-            conversation.tools = "new"
-        case _:
-            call.surface.notify("/verbose turns it on or off; /verbose on, off or new")
-            return
-    call.surface.notify(_TOOL_DISPLAYS[conversation.tools])
+    on = call.conversation.verbose = _switched(call, call.conversation.verbose, "verbose")
+    shown = "on: arguments, progress and output of tools are shown" if on else "off: a line for each call of a tool"
+    call.surface.notify(f"verbose {shown}")
 
 
 async def _reasoning(call: SlashCall) -> None:
@@ -219,15 +313,14 @@ HANDLERS: Final[dict[str, SlashHandler]] = {
     "new": _new,
     "sessions": _sessions,
     "resume": _resume,
-    "retry": session_commands.retry,
-    "compact": session_commands.compact,
-    "clear": session_commands.clear,
-    "cost": session_commands.cost,
-    "copy": session_commands.copy,
-    "save": session_commands.save,
-    "show": session_commands.show,
+    "retry": retry,
+    "compact": compact,
+    "clear": clear,
+    "cost": cost,
+    "copy": copy,
+    "show": show,
     "stop": _stop,
-    "approvals": approval_commands.approvals,
+    "approvals": approvals,
     "yolo": _yolo,
     "verbose": _verbose,
     "reasoning": _reasoning,

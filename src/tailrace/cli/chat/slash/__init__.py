@@ -1,1 +1,0 @@
-"""The commands of a conversation that begin with a slash."""

@@ -1,0 +1,73 @@
+"""Typing while the agent works: the message waits below the answer, is read with the next call, or comes back."""
+
+from __future__ import annotations
+
+from cli.chat.screen_home import Home, answered, ready
+from tailrace.testing.provider import Break, Offset, Scenario, reply
+
+WORDS = " ".join(f"word{number}" for number in range(40))
+SLOW = Scenario(reply=reply(WORDS), pace_s=0.05)
+STALLED = Scenario(reply=reply(WORDS), broken=Break("stall", Offset(60, per_cent=True)))
+
+
+async def test_N165_what_is_typed_during_an_answer_is_read_after_it(home: Home) -> None:
+    home.server.extend(SLOW, reply("Second."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Count.")
+        await terminal.until("word2")
+        terminal.enter("And backwards?")
+        await terminal.until("next: And backwards?")
+        await terminal.until("Second.")
+        await answered(terminal, 2)
+        assert "next:" not in "\n".join(terminal.lines)
+        question = next(at for at, line in enumerate(terminal.lines) if line.startswith("❯ And backwards?"))
+        assert any("word39" in line for line in terminal.lines[:question])
+    said = [message["content"] for message in home.server.requests[-1].json()["messages"][1:]]
+    assert said == ["Count.", WORDS, "And backwards?"]
+    assert "interrupted" not in terminal.text
+
+
+async def test_escape_takes_it_back_and_again_stops_the_answer(home: Home) -> None:
+    home.server.extend(STALLED)
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Count.")
+        await terminal.until("word2")
+        terminal.enter("Backwards?")
+        await terminal.until("next: Backwards?")
+        terminal.type("\x1b")
+        await terminal.until(lambda: "❯ Backwards?" in terminal.lines)
+        assert "next:" not in "\n".join(terminal.lines)
+        assert "interrupted" not in terminal.text
+        terminal.type("\x1b")
+        await terminal.until("interrupted")
+        await terminal.until(lambda: "❯ Backwards?" in terminal.lines)
+    assert len(home.server.requests) == 1
+
+
+async def test_N165_what_a_stop_returns_stands_in_the_input(home: Home) -> None:
+    home.server.extend(STALLED)
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Count.")
+        await terminal.until("word2")
+        terminal.enter("Backwards?")
+        await terminal.until("next: Backwards?")
+        terminal.type("\x03")
+        await terminal.until("interrupted")
+        await terminal.until(lambda: "❯ Backwards?" in terminal.lines)
+
+
+async def test_N165_what_the_end_returns_is_the_next_turn(home: Home) -> None:
+    home.server.extend(SLOW, reply("Second."))
+    home.config["agent"] = {"max_turns": 1}
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Count.")
+        await terminal.until("word2")
+        terminal.enter("And backwards?")
+        await terminal.until("next: And backwards?")
+        await terminal.until("Second.")
+    said = [message["content"] for message in home.server.requests[-1].json()["messages"][1:]]
+    assert said == ["Count.", WORDS, "And backwards?"]
