@@ -216,7 +216,7 @@ async def test_a_send_is_on_record_before_it_is_made() -> None:
 
     def look(_place: Place, action: AnyAction) -> Fault:
         if isinstance(action, Send):
-            recorded.append(scene.journal._runs[delivery.id].tail.last_seq)
+            recorded.append(scene.journal._logs[delivery.id].tail.last_seq)
         return None
 
     scene.platform.fault = look

@@ -34,6 +34,7 @@ providers: {{faulty: {{dialect: chat, base_url: '{url}', backoff_s: 0.001}}}}
 streaming: {{enabled: {streaming}, min_tokens: 3}}
 store: {{url: '{store}'}}
 server: {{drain_s: {drain_s}}}
+approvals: {{{approvals}}}
 platforms:
   telegram: {{enabled: true, allow: [{allow}]{more}}}
   matrix: {{enabled: true, allow: ["*"]}}
@@ -78,7 +79,6 @@ class Town:
         forwarded: bool = False,
         to_others: bool = False,
         late_s: float | None = None,
-        from_downtime: bool = False,
         quoted: Sequence[Quoted] = (),
     ) -> None:
         await self.platform.receive(
@@ -93,7 +93,6 @@ class Town:
                 to_others=to_others,
                 forwarded=forwarded,
                 late_s=late_s,
-                from_downtime=from_downtime,
                 quoted=tuple(quoted),
             )
         )
@@ -118,9 +117,11 @@ async def town(
     streaming: bool = True,
     others: Sequence[Platform] = (),
     platform: MemoryPlatform | None = None,
+    approvals: str = "",
 ) -> AsyncGenerator[Town, None]:
     async with FaultyProvider(script=script) as provider:
         told = {"store": store, "drain_s": drain_s, "allow": allow, "more": more, "streaming": str(streaming).lower()}
+        told["approvals"] = approvals
         text = CONFIG.format(url=provider.openai_url, **told)
         (home / "config.yaml").write_text(text, encoding="utf-8")
         platform = platform if platform is not None else MemoryPlatform(capabilities)

@@ -35,7 +35,7 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Run
 from tailrace.runs.recovery import finished
 from tailrace.testing.clock import driven
-from tailrace.testing.provider import Scenario, reply
+from tailrace.testing.provider import Reply, Scenario, refuse, reply
 
 TEXT = " ".join(f"word{number}" for number in range(40))
 SLOW = Scenario(reply=reply(TEXT), pace_s=0.3)
@@ -355,3 +355,13 @@ async def test_a_paste_that_cannot_become_a_question_is_told_so_and_ends_nothing
     assert [record.getMessage() for record in caplog.records if record.exc_info] == [
         "telegram: a message could not be handled"
     ]
+
+
+@driven
+@pytest.mark.parametrize("script", [[Reply()] * 3, [reply(refuse("I would rather not."))]], ids=["empty", "refused"])
+async def test_N169_an_answer_without_text_is_one_sentence_once(tmp_path: Path, script: list[Reply]) -> None:
+    async with town(tmp_path, *script) as here:
+        await here.write("Say something.")
+        await asyncio.sleep(60)
+        [told] = here.chat.texts
+    assert told in ("⚠️ the model gave no answer", "I would rather not.")

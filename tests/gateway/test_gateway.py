@@ -160,6 +160,59 @@ async def test_busy_queue_answers_one_after_the_other(tmp_path: Path) -> None:
         assert here.chat.texts == (LONG, "The second.")
 
 
+TAKEN_UP = "↪ Your message is taken up."
+
+
+@driven
+async def test_N164_busy_steer_gives_the_message_to_the_answer_under_way(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, reply("Backwards: 2, 1."), more=", busy: steer") as here:
+        await here.write("Count.")
+        await asyncio.sleep(2)
+        await here.write("And backwards.", update_id="77")
+        await here.write("And backwards.", update_id="77")
+        await asyncio.sleep(100)
+        assert here.chat.texts == (LONG, TAKEN_UP, "Backwards: 2, 1.")
+        assert here.said == ["Count.", LONG, "And backwards."]
+        assert len(await here.runs()) == 1
+
+
+@driven
+async def test_the_command_counts_for_one_message_whatever_the_default(tmp_path: Path) -> None:
+    script = (SLOW, reply("Backwards."), reply("Queued."))
+    async with town(tmp_path, *script) as here:
+        await here.write("Count.")
+        await asyncio.sleep(2)
+        await here.write("/steer And backwards.")
+        await here.write("/queue And then?")
+        await here.write("/queue")
+        await asyncio.sleep(100)
+        assert here.chat.texts == (LONG, "/queue <message>", TAKEN_UP, "Backwards.", "Queued.")
+        assert here.said[-1] == "And then?"
+
+
+@driven
+async def test_N165_a_message_that_the_stopped_answer_never_read_is_said(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, more=", busy: steer") as here:
+        await here.write("Count.")
+        await asyncio.sleep(2)
+        await here.write("And backwards.")
+        await asyncio.sleep(2)
+        await here.write("/stop")
+        await asyncio.sleep(20)
+        assert "The answer ended before it took your message up" in "\n".join(here.chat.texts)
+
+
+@driven
+async def test_a_message_of_another_person_waits_for_the_answer(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, reply("For Ben."), more=", busy: steer", allow="'*'") as here:
+        await here.write("Count.", kind="group", user="1")
+        await asyncio.sleep(2)
+        await here.write("And me?", kind="group", user="2")
+        await asyncio.sleep(100)
+        assert here.chat.texts == (LONG, "For Ben.")
+        assert len(await here.runs()) == 2
+
+
 @driven
 async def test_the_answer_to_a_later_question_stands_below_all_of_the_earlier_one(tmp_path: Path) -> None:
     slow_chat = replace(EDITING, limit=100, windows=(Window(1, 5.0),))
@@ -224,10 +277,10 @@ async def test_a_delivery_that_the_journal_failed_is_made_in_the_end(
     async with town(tmp_path, reply("Here.")) as here:
         read, failures = here.app.journal.read, [JournalError("busy"), StorageFailed("full"), CursorAhead("late")]
 
-        async def fail_thrice(run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+        async def fail_thrice(run_id: str, *, after: int = 0) -> Batch:
             if failures and (await here.app.journal.get(run_id)).new.kind == "agent":
                 raise failures.pop()
-            return await read(run_id, after=after, limit=limit)
+            return await read(run_id, after=after)
 
         monkeypatch.setattr(here.app.journal, "read", fail_thrice)
         await here.write("Are you there?")

@@ -60,8 +60,8 @@ def kind_of(one: Incoming) -> str:
         (incoming("yes", known={"open_question": "others"}), "answer_by_word"),
         (incoming("yes", known={"open_question": "theirs"}, attachments=FILE), "question"),
         (
-            incoming("", known={"follows_comment": True}, quoted=(Quoted(kind="forward"),), forwarded=True),
-            "comment_on_forward",
+            incoming("", "group", {"follows_comment": True}, quoted=(Quoted(kind="forward"),), forwarded=True),
+            "question",
         ),
         (incoming("a" * 4096, at_limit=True), "part_of_paste"),
         (incoming("/etc/hosts is odd"), "question"),
@@ -73,7 +73,7 @@ def test_what_a_message_is(one: Incoming, kind: str) -> None:
 
 def test_the_trace_names_the_rows_that_were_passed_and_the_one_that_decided() -> None:
     assert decide(incoming("/stop")) == Decision("command", "command")
-    passed = "command unknown_command not_for_us mention_alone answer_by_word comment_on_forward"
+    passed = "command unknown_command not_for_us mention_alone answer_by_word"
     assert decide(incoming("hello", at_limit=True)) == Decision("part_of_paste", f"{passed}: part_of_paste")
 
 
@@ -93,5 +93,4 @@ def test_with_all_facts_every_message_is_decided_and_each_row_decides_some() -> 
         seen.add(decided.kind)
         if text == "/stop" and not to_others:
             assert decided.kind == "command"
-    seen.add(kind_of(incoming("", known={"follows_comment": True}, quoted=(Quoted(kind="forward"),))))
     assert seen == {row.kind for row in ROWS}

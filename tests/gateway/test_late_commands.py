@@ -93,26 +93,6 @@ async def test_a_late_answer_where_nothing_is_open_any_more_says_that(tmp_path: 
         assert texts(here) == ["There is nothing to approve."]
 
 
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        ("/yolo on", AWAY.format("/yolo")),
-        ("/yolo", AWAY.format("/yolo")),
-        ("/yolo off", "Dangerous commands ask again."),
-        ("/verbose", "Tools are shown in full from now on."),
-        ("/approve", "There is nothing to approve."),
-    ],
-)
-@driven
-async def test_J110_of_the_commands_from_a_downtime_only_those_that_loosen_are_not_carried_out(
-    tmp_path: Path, command: str, told: str
-) -> None:
-    async with town(tmp_path) as here:
-        await here.write(command, from_downtime=True)
-        await asyncio.sleep(5)
-        assert texts(here) == [told]
-
-
 @pytest.mark.parametrize("again", [False, True])
 @driven
 async def test_J110_an_approval_from_a_downtime_counts_for_the_question_that_was_open_then_alone(
@@ -124,10 +104,10 @@ async def test_J110_an_approval_from_a_downtime_counts_for_the_question_that_was
     later = reply(call("terminal", {"command": "rm -rf src"})) if again else reply("So be it, then.")
     async with town(tmp_path, later, reply("As you like."), store=store, platform=platform, drain_s=0.1) as here:
         (tmp_path / "src").mkdir()
-        await here.write("/approve", from_downtime=True)
+        await here.write("/approve", late_s=1e-6)
         await asyncio.sleep(5)
         assert not (tmp_path / "build").exists()
-        await here.write("/approve", from_downtime=True)
+        await here.write("/approve", late_s=3600.0)
         await asyncio.sleep(5)
         assert (tmp_path / "src").exists(), "a question that nobody had seen"
         assert texts(here)[-1] == (AWAY.format("/approve") if again else "There is nothing to approve.")

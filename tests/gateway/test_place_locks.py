@@ -8,7 +8,7 @@ from proof.memory_platform import MemoryPlatform
 
 from tailrace.delivery.consumer import ChatLines
 from tailrace.delivery.port import Capabilities, Place
-from tailrace.gateway.place_locks import PlaceLocks
+from tailrace.gateway.conversations import PlaceLocks
 from tailrace.testing.clock import driven
 
 PLACE = Place("telegram", "42")

@@ -320,9 +320,9 @@ async def test_the_line_above_it_is_not_said_again_by_the_process_that_goes_on(
     assert here.chat.texts == (SENT_AGAIN,), "it ended before the rest"
     read = SqliteJournal.read
 
-    async def read_late(self: SqliteJournal, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+    async def read_late(self: SqliteJournal, run_id: str, *, after: int = 0) -> Batch:
         await asyncio.sleep(read_s if run_id == first_run else 0.0)
-        return await read(self, run_id, after=after, limit=limit)
+        return await read(self, run_id, after=after)
 
     monkeypatch.setattr(SqliteJournal, "read", read_late)
     async with town(tmp_path, capabilities=narrow, store=store, streaming=False) as here:

@@ -11,7 +11,7 @@ from proof.memory_platform import MemoryPlatform, SeenMessage
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import DANGEROUS, Town, town
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.delivery.port import Sender
 from tailrace.events import ApprovalAsked
 from tailrace.messages import user

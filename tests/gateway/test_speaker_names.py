@@ -12,7 +12,7 @@ from proof.memory_platform import MemoryPlatform
 
 from gateway.fake_gateways import Town, town
 from tailrace.agent.fork import ForkRequest
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.timeline import timeline_of
 from tailrace.app.timeline.items import QuestionItem
 from tailrace.app.timeline.question import question_of

@@ -10,7 +10,7 @@ from proof.memory_platform import Fault, MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import Town, town
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.delivery.port import AnyAction, Failed, Gone, MessageReceived, Place, Refused, Send, Sender, Unknown
 from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.messages import Message, Text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from proof.platforms.whatsapp import FakeWhatsApp, failure
+
 from tailrace.delivery.port import Place, Refused, Sent, Upload
 from tailrace.integrations.telegram.adapter import TelegramPlatform
 from tailrace.integrations.whatsapp.adapter import WhatsAppPlatform
@@ -9,7 +11,6 @@ from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import json_fault
 from tailrace.testing.platforms.played_runs import PNG
 from tailrace.testing.platforms.telegram import FakeTelegram
-from tailrace.testing.platforms.whatsapp import FakeWhatsApp, failure
 
 PICTURE = Upload("k1", "plot.png", "image/png", PNG)
 REPORT = Upload("k2", "report.pdf", "application/pdf", b"%PDF-1.7")

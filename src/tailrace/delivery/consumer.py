@@ -36,14 +36,13 @@ from tailrace.delivery.port import (
 )
 from tailrace.delivery.run_deliveries import CHAT_GONE
 from tailrace.errors import StaleEpoch
-from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished, ToolArgumentsChunk
+from tailrace.events import PIECES, ApprovalAsked, Entry, RunFinished
 from tailrace.events.speakers import one_line_name
 from tailrace.ports import Journal
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.delivery")
 TELL_FLOOD_S = 10.0  # a person does not notice a shorter wait
-_TEXT = (MessageChunk, ReasoningChunk, ToolArgumentsChunk)
 
 
 class ChatLine:
@@ -123,7 +122,7 @@ class _Driver:
 
     def apply_entry(self, entry: Entry) -> None:
         self.planner.apply(entry)
-        if not (self._patient and isinstance(entry.event, _TEXT)):
+        if not (self._patient and isinstance(entry.event, PIECES)):
             self._changed.set()
 
     def suspend(self) -> None:
@@ -235,7 +234,7 @@ class _Driver:
             return await self._platform.perform(self.planner.state.place, action)
         except Exception as exc:
             log.exception("%s failed unexpectedly", self._platform.name)
-            return Unknown(f"{type(exc).__name__} in the adapter", raised=True)
+            return Unknown(f"{type(exc).__name__} in the adapter", unlikely=True)
 
     async def _wait(self, wait: Wait) -> None:
         self._patient = wait.patient
@@ -251,12 +250,11 @@ class _Driver:
 
 
 class GatewayStreamConsumer:
-    """Delivers one run to one place. `resumed`: another process began it, and the chat is told that this one goes on,
-    where it still has to wait. `on_approval` is called with each question that the run asks. `on_undelivered` is called
-    at the end of an answer that the platform refused until the person writes again. `may_send` is asked before each
-    request: once it says no, another process delivers the run."""
+    """Delivers one run to one place. `on_approval` is called with each question that the run asks. `on_undelivered` is
+    called at the end of an answer that the platform refused until the person writes again. `may_send` is asked before
+    each request: once it says no, another process delivers the run."""
 
-    def __init__(  # noqa: PLR0913 - one keyword per setting
+    def __init__(
         self,
         journal: Journal,
         platform: Platform,
@@ -264,7 +262,6 @@ class GatewayStreamConsumer:
         ledger: Ledger,
         *,
         hints: bool = False,
-        resumed: bool = False,
         on_approval: Callable[[ApprovalAsked], None] | None = None,
         on_undelivered: Callable[[], Awaitable[None]] | None = None,
         may_send: Callable[[], bool] = lambda: True,
@@ -287,8 +284,9 @@ class GatewayStreamConsumer:
             showing=spec.showing,
             pace=line.pace,
             hints=hints,
-            resumed=resumed,
         )
+        if spec.questions_only:
+            planner.outline.show_questions_only()
         if spec.begins_with:
             planner.outline.begin_with(spec.begins_with)
         planner.restore(ledger.facts)

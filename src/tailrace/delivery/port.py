@@ -65,7 +65,6 @@ class Capabilities(Value):
     mode: Mode = "whole"
     limit: int = 4096  # of one message, in `unit`, counted over its Markdown source
     unit: Unit = "chars"
-    max_links: int = 0  # of one message; 0: as many as fit
     edits: bool = False  # a message can be edited after it was sent
     deletes: bool = False  # a message can be deleted
     buttons: bool = False
@@ -247,11 +246,10 @@ class TooLong(PlatformReply):
 
 class Unknown(PlatformReply):
     """The action may have been done or not: a time-out, a connection cut after the request was written, a 5xx from a
-    proxy in between. `raised`: the adapter itself failed, with an exception that it should have translated. `unlikely`:
-    the platform tells of each message that it takes, and has told of none."""
+    proxy in between. `unlikely`: the adapter itself failed, or the platform confirms each message that it
+    takes and has confirmed none; the chat then says that something is missing."""
 
     reason: str = ""
-    raised: bool = False
     unlikely: bool = False
 
 
@@ -335,8 +333,8 @@ class MessageReceived(_Update, tag="message"):
     it. `to_others`: it is addressed to another person or bot. `at_limit`: the text is as long as the client allows for
     one message, or one of several that clients send together, so that more may follow (G89). `forwarded`: all of it was
     written by others; the person's comment is a message of its own, right before or after it. `late_s`: it was written
-    so many seconds before a process was there to receive it, by the platform's clock, 0 where that is not known; None
-    for all others. `from_downtime`: it was written minutes before the process started.
+    so many seconds ago, while no process was there to receive it, by the platform's clock, 0 where that is not known;
+    None for all others.
     """
 
     text: str = ""
@@ -348,7 +346,6 @@ class MessageReceived(_Update, tag="message"):
     to_others: bool = False
     forwarded: bool = False
     late_s: float | None = None
-    from_downtime: bool = False
     quoted: tuple[Quoted, ...] = ()
     reply_to: str = ""
 

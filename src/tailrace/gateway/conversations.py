@@ -7,23 +7,22 @@ order of the updates and the way from a message to its run; `chats` has the rest
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from typing import NamedTuple, assert_never
+from typing import assert_never
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.agent.service import Busy, PendingAttachments, TurnSpec
-from tailrace.agent.session import TURN_KIND
+from tailrace.agent.turn_spec import Busy, PendingAttachments, TurnSpec
 from tailrace.app import App
 from tailrace.app.slash_commands import ChatCommand, command_meant
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery import port
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.presenter import DECISIONS
-from tailrace.delivery.port import ButtonPressed, MessageReceived, Platform, StopPressed, Update
-from tailrace.errors import StorageFailed, TailraceError
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, StopPressed, Update
+from tailrace.errors import SteerRefused, StorageFailed, TailraceError
 from tailrace.events.speakers import SpokenBy, one_line_name
 from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing
 from tailrace.gateway.chats.chat_words import RESTARTING, no_such_command
@@ -34,24 +33,30 @@ from tailrace.gateway.chats.place_sessions import PlaceSessions, session_name
 from tailrace.gateway.deliveries import Deliveries
 from tailrace.gateway.inbound.attachments import message_of, named_message, shown_text
 from tailrace.gateway.inbound.incoming import Decision, Incoming, OpenQuestion, command_of, decide
-from tailrace.gateway.inbound.pastes import PASTE_GAP_S, Pastes, joined_message, part_ids
+from tailrace.gateway.inbound.pastes import PASTE_GAP_S, Pastes, part_ids
 from tailrace.gateway.inbound.quotations import quotations_of, with_quotations, with_quoted_files
 from tailrace.gateway.inbound.recent_ids import RecentIds
 from tailrace.gateway.inbound.speaker_names import SpeakerNames
-from tailrace.gateway.place_locks import PlaceLocks
 from tailrace.journal.storage_wait import warning_level
 from tailrace.messages import JsonObject, Message
-from tailrace.ports import ENDED
 
 log = logging.getLogger("tailrace.gateway")
-ENDS_S = 5.0  # for a run that is stopped and has said nothing
 
 
-class _Joined(NamedTuple):
-    """A forwarded message that is one question with its comment. `previous_run`: the run before the comment's own."""
+class PlaceLocks:
+    """Tasks get the lock of a place in the order in which they asked for it. A lock that is released while others wait
+    stays the place's lock: the tasks that wait keep it alive, and nothing else does."""
 
-    update_id: str
-    previous_run: str  # empty: there is none
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    def of(self, place: Place) -> asyncio.Lock:
+        if (lock := self._locks.get(place.key)) is None:
+            lock = self._locks[place.key] = asyncio.Lock()
+        return lock
 
 
 class Conversations:
@@ -75,7 +80,6 @@ class Conversations:
         self._pastes = Pastes()
         self._held = asyncio.Event()  # a paste may be incomplete
         self._unreleased: dict[str, asyncio.Future[TailraceError | None]] = {}  # the updates of held parts
-        self._joined: dict[str, _Joined] = {}  # by the update of the comment
         self._speaker_names = names = SpeakerNames(platform, settings.names)
         self._sessions = sessions = PlaceSessions(app, platform, settings, chats)
         self._runs = runs = PlaceRuns(app, platform, deliveries, sessions, names)
@@ -191,10 +195,8 @@ class Conversations:
                 await self._command(message, ChatCommand("help"))
             case "answer_by_word":
                 await self._tell_how_to_answer(message)
-            case "comment_on_forward":
-                await self._ask_or_hold(await self._joined_with_comment(message), message.update_id)
             case "part_of_paste" | "question":
-                await self._ask_or_hold(message, message.update_id)
+                await self._ask_or_hold(message)
             case _:
                 assert_never(decision.kind)
 
@@ -220,7 +222,7 @@ class Conversations:
         asked = await self._runs.open_approval(message.place, message.sender)
         if asked is None:
             return "none"
-        return "theirs" if asked.requester == self._runs.requester(message.sender) else "others"
+        return "theirs" if self._runs.may_answer(message.place, message.sender, asked) else "others"
 
     async def _command(self, message: MessageReceived, command: ChatCommand | None) -> None:
         if command is None:
@@ -232,20 +234,20 @@ class Conversations:
     async def _tell_how_to_answer(self, message: MessageReceived) -> None:
         """As a question the word would end the run that asks."""
         asked = await self._runs.open_approval(message.place, message.sender)
-        if asked is None or asked.requester == self._runs.requester(message.sender):
+        if asked is None or self._runs.may_answer(message.place, message.sender, asked):
             told = "A question is open: answer it with /approve or /deny. See /help."
         else:
             told = await self._runs.only_the_requester(asked)
         self._deliveries.say(message.place, told, message.update_id)
 
-    async def _ask_or_hold(self, message: MessageReceived, update_id: str) -> None:
+    async def _ask_or_hold(self, message: MessageReceived) -> None:
         loop = asyncio.get_running_loop()
         whole = self._pastes.add(message, loop.time())
         self._held.set()
         if whole is not None:
             await self._ask_whole(whole)
         else:
-            self._unreleased.setdefault(update_id, loop.create_future())
+            self._unreleased.setdefault(message.update_id, loop.create_future())
 
     async def _ask_whole(self, whole: MessageReceived) -> None:
         """Raises `TailraceError`: the platform delivers its parts again, of which none is acknowledged. Cancelled, it
@@ -278,30 +280,6 @@ class Conversations:
             if (held := self._unreleased.pop(update_id, None)) is not None:
                 held.set_result(error)
 
-    async def _joined_with_comment(self, message: MessageReceived) -> MessageReceived:
-        """The forwarded message and its comment as one. The run of the comment alone ends here, and the joined question
-        replaces it in the conversation. A run that has said or done something stays, and so does one that another
-        question follows: then the forwarded message is a question of its own."""
-        comment = self._pastes.take_comment(message)
-        if comment is None:
-            return message
-        run = await self._app.journal.get(comment.run_id)
-        newest, *before = await self._app.journal.runs(session=run.new.session, kind=TURN_KIND, limit=2)
-        if run.state in ENDED or newest.id != run.id or await self._runs.has_begun(run):
-            return message
-        await self._app.agents.stop(run.id, by=self._runs.requester(message.sender), newer=True)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ENDS_S):
-                await self._app.agents.finished(run.id)
-        if await self._runs.has_begun(run):  # meanwhile
-            return message
-        previous_run = run.new.input.get("previous_run")  # it may have replaced another run itself
-        if previous_run is None:
-            previous_run = before[0].id if before else ""
-        joined = joined_message(comment.message, message)
-        self._joined[joined.update_id] = _Joined(message.update_id, str(previous_run))
-        return joined
-
     async def _start_run_logged(self, message: MessageReceived) -> None:
         try:
             async with self._turns.of(message.place):
@@ -321,7 +299,7 @@ class Conversations:
     async def _fetch_files(self, reference: JsonObject) -> Message:
         return await message_of(self._platform, msgspec.convert(reference, MessageReceived))
 
-    async def _start_run(self, received: MessageReceived) -> None:
+    async def _start_run(self, received: MessageReceived, busy: Busy | None = None) -> None:
         place, later = received.place, self._stopping
         if not (received.text.strip() or received.attachments or received.quoted or received.reply_to):
             return
@@ -335,8 +313,7 @@ class Conversations:
         spoken_by = replace(await self._speaker_names.spoken_by(received), quoted=quotations_of(received))
         written = replace(received, text=with_quotations(received), quoted=())
         given = replace(received, quoted=()) if spoken_by.id else written
-        busy = await self._busy(received, session)
-        joined = self._joined.get(received.update_id)
+        busy = busy or await self._busy(received, session)
         spec = TurnSpec(
             named_message(given),
             model=chosen.model,
@@ -349,16 +326,34 @@ class Conversations:
             must_answer=busy != self._settings.busy,
             pending_attachments=self._pending_attachments(given),
             shown=shown_text(written) if given.attachments or given.text != written.text else "",
-            previous_run=joined.previous_run if joined is not None else None,
         )
         # The key makes it one run, whatever process heard of the update before (G88).
-        key = f"{self._platform.name}:{joined.update_id if joined is not None else received.update_id}"
+        key = f"{self._platform.name}:{received.update_id}"
+        if busy == "steer" and not later and not given.attachments and await self._steered(spec, session, key):
+            self._pastes.note_asked(received, asyncio.get_running_loop().time())
+            return
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
-        self._pastes.note_asked(received, run.id, asyncio.get_running_loop().time())
+        self._pastes.note_asked(received, asyncio.get_running_loop().time())
         chrome, showing = self._sessions.chrome(chosen), self._sessions.showing(place)
         shown = DeliverySpec(run.id, place, showing, chrome, requester)
         await self._deliveries.deliver(shown, later=later)
-        self._joined.pop(received.update_id, None)  # not before: what was cancelled is begun again
+
+    async def _steered(self, spec: TurnSpec, session: str, key: str) -> bool:
+        """Whether the answer under way has the message. It shows in its place when the model reads that. An answer to
+        another person takes none: what it may do was approved by them."""
+        try:
+            steered = await self._app.steering.steer_session(
+                session,
+                spec.message,
+                by=spec.requester,
+                idempotency_key=key,
+                spoken_by=spec.spoken_by,
+                of_requester=spec.requester,
+            )
+        except SteerRefused as exc:  # too many wait: this one is answered after them
+            log.info("%s: a message waits for its turn: %s", self._platform.name, exc)
+            return False
+        return steered is not None
 
     async def _with_quoted(self, received: MessageReceived) -> MessageReceived:
         """With what the platform must be asked for, and the files of what is quoted."""
@@ -372,7 +367,7 @@ class Conversations:
         if self._settings.busy == "queue" or received.place.kind == "private":
             return self._settings.busy
         asked = await self._runs.open_approval(received.place, received.sender)
-        if asked is None or asked.requester == self._runs.requester(received.sender):
+        if asked is None or self._runs.may_answer(received.place, received.sender, asked):
             return self._settings.busy
         if not await self._runs.asks_in(session, asked):  # `/new` has just ended it, and is still about to show that
             return self._settings.busy

@@ -63,6 +63,7 @@ class Deliveries(RunHost["_Delivery"]):
         super().__init__(app.journal, DELIVERY, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
         self._processes = app.processes
         self._agents = app.agents
+        self._waiting = app.waiting
         self._runs_are_kept = app.config.runs_are_kept
         self._lease = lease
         self._platform = platform
@@ -89,6 +90,20 @@ class Deliveries(RunHost["_Delivery"]):
         else:
             await self._journal.create(new_delivery(spec))
             await self._processes.announce_hand_over()
+
+    async def ask_elsewhere(self, chats: Collection[str]) -> None:
+        """Asks these chats of the platform about runs that began elsewhere (`approvals.notify`). A delivery of the
+        run's questions alone, so that it is asked once and taken away with the answer, whichever process dies. Runs
+        until it is cancelled. Raises `JournalError`."""
+        places = [Place(self._platform.name, chat) for chat in chats]
+        while places:
+            known = await self._waiting.version()
+            for run, asked in await self._waiting.listed():
+                for place in places:
+                    if not f"{run.new.session}:".replace("#", ":").startswith(f"{place.key}:") and asked.expires_at:
+                        spec = DeliverySpec(run.id, place, chrome="none", questions_only=True)
+                        await self.deliver(spec)
+            await self._waiting.next_version(known)
 
     async def note_undelivered(self, place: Place, delivery: str) -> None:
         """The platform takes this answer once a person has written in the place again. Raises `JournalError`."""
@@ -197,9 +212,9 @@ class Deliveries(RunHost["_Delivery"]):
         return next((asked for delivery in reversed(here) if (asked := delivery.consumer.open_approval)), None)
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits so long for what is being shown to end; then what is half shown says that it was cut, and is given
-        back. What needs a person first is not waited for: another token, a word on a run that was set aside, or an
-        answer to its question; nor is a run that was left to the next process."""
+        """Waits at most `timeout_s` for the deliveries to end; a half-shown message then says that it was cut, and its
+        delivery is released. A delivery that needs a person first (another token, a parked run, an open question) is
+        not waited for, nor is a run that was handed over to the next process."""
         self.leave_questions()
         for delivery in self.executions:
             if delivery.consumer.needs_operator:
@@ -239,6 +254,11 @@ class Deliveries(RunHost["_Delivery"]):
             delivery.consumer.leave()
         await super().drain(HAND_OVER_S)
         await self.release()
+
+    async def until_said(self) -> None:
+        """Waits a little for the messages of our own that are on their way."""
+        if self._messages:
+            await asyncio.wait(set(self._messages), timeout=SUSPEND_S)
 
     async def _wait(self, timeout_s: float) -> None:
         said = set(self._messages)  # those of now: each leaves the set when it ends
@@ -290,9 +310,9 @@ class Deliveries(RunHost["_Delivery"]):
     async def consumer_again(self, claimed: ClaimedRun) -> GatewayStreamConsumer:
         """The same delivery from what its ledger says now."""
         entries = await self._journal.read(claimed.run.id)
-        return self.consumer_of(msgspec.structs.replace(claimed, entries=entries), resumed=False)
+        return self.consumer_of(msgspec.structs.replace(claimed, entries=entries))
 
-    def consumer_of(self, claimed: ClaimedRun, *, resumed: bool) -> GatewayStreamConsumer:
+    def consumer_of(self, claimed: ClaimedRun) -> GatewayStreamConsumer:
         ledger = Ledger(self._journal, claimed)
         spec = ledger.spec
         return GatewayStreamConsumer(
@@ -301,7 +321,6 @@ class Deliveries(RunHost["_Delivery"]):
             self._lines.to(spec.place),
             ledger,
             hints=spec.hints,
-            resumed=resumed,
             may_send=self.may_send,
             on_undelivered=lambda: self.note_undelivered(spec.place, ledger.id),
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
@@ -334,7 +353,7 @@ class _Delivery:
     def __init__(self, deliveries: Deliveries, claimed: ClaimedRun) -> None:
         self._deliveries = deliveries
         self._claimed = claimed
-        self.consumer = deliveries.consumer_of(claimed, resumed=claimed.run.claims > 1)
+        self.consumer = deliveries.consumer_of(claimed)
         self._above = deliveries.being_said(self.consumer.spec.place)
 
     async def run(self) -> RunFinished | None:

@@ -13,19 +13,20 @@ import asyncio
 import logging
 import random
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
 from tailrace.app import App
 from tailrace.config.error_place import with_place
+from tailrace.config.load import Config
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
 from tailrace.gateway.chat_settings import ChatSettingsStore, Pairing
 from tailrace.gateway.platform_lease import PlatformLease
-from tailrace.gateway.registry import POSITIONS, account_of, enabled, make_platform
+from tailrace.gateway.registry import POSITIONS, account_of, enabled, make_platform, settings_and_secrets
 from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
 from tailrace.runs.signals import FlatTaskGroup, run_beside
@@ -69,12 +70,42 @@ class Gateway:
     async def _enter(self) -> None:
         await self._stack.enter_async_context(self._app.processes)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
-        chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
+        self._group = group
+        self._hook_paths = self.hook_paths
         for platform in self.platforms:
-            runner = PlatformRunner(self._app, platform, group, chats, pairing)
-            await self._stack.enter_async_context(runner.deliveries)
-            self._runners.append(runner)
-            await runner.start()
+            await self._start(platform)
+
+    async def _start(self, platform: Platform) -> None:
+        chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
+        runner = PlatformRunner(self._app, platform, self._group, chats, pairing)
+        await self._stack.enter_async_context(runner.deliveries)
+        self._runners.append(runner)
+        await runner.start()
+
+    def prepared_platforms(self, config: Config) -> Callable[[], Awaitable[None]]:
+        """Makes new adapters for the platforms whose settings differ in this config, and returns what installs them.
+        Await it in the task that has entered the gateway. Raises `ConfigError`."""
+        served, wanted = {platform.name for platform in self.platforms}, set(enabled(config))
+        changed: dict[str, Platform | None] = dict.fromkeys(served - wanted)
+        for name in sorted(wanted):
+            if name not in served or settings_and_secrets(config, name) != settings_and_secrets(self._app.config, name):
+                changed[name] = platform = make_platform(config, name)
+                if platform.hook_path and platform.hook_path not in self._hook_paths:
+                    raise ConfigError("its webhook needs a restart", key=f"platforms.{name}")
+        return lambda: self._replace_platforms(changed)
+
+    async def _replace_platforms(self, changed: Mapping[str, Platform | None]) -> None:
+        """Puts each new adapter in place of the old one; None: the platform is no longer served. A message that is half
+        shown goes on with the new adapter."""
+        for name, platform in changed.items():
+            for runner in [runner for runner in self._runners if runner.platform.name == name]:
+                self._runners.remove(runner)
+                await runner.leave()
+            self.platforms = [other for other in self.platforms if other.name != name]
+            self._app.platforms_down.clear(name)
+            if platform is not None:
+                self.platforms.append(platform)
+                await self._start(platform)
 
     async def hand_over(self) -> None:
         """Leaves each platform that another process can serve to that process, at once."""
@@ -129,40 +160,12 @@ class Gateway:
         """Answers a call of a webhook."""
         for runner in self._runners:
             if runner.platform.hook_path and runner.platform.hook_path == request.path:
-                return await runner.platform.hook(request, HookInbox(runner))
+                return await runner.platform.hook(request, runner)
         return HookAnswer(404)
 
 
-class HookInbox:
-    """Takes what a platform's webhook brings: it may call any process."""
-
-    def __init__(self, runner: PlatformRunner) -> None:
-        self._runner = runner
-        self.connected = runner.connected
-
-    async def put(self, update: Update) -> None:
-        await self._runner.handle(update)
-
-    async def serves(self, sender: Sender) -> bool:
-        return await self._runner.serves(sender)
-
-    @property
-    def holds_parts(self) -> bool:
-        return self._runner.holds_parts
-
-    async def until_released(self, update_id: str) -> None:
-        await self._runner.until_released(update_id)
-
-    async def position(self) -> str:
-        return await self._runner.position()
-
-    async def keep_position(self, position: str) -> bool:
-        return await self._runner.keep_position(position)
-
-
 class PlatformRunner:
-    """Runs one platform: its connection, its conversations and its deliveries. Satisfies `Inbox`, for what the
-    connection brings."""
+    """Runs one platform: its connection, its conversations and its deliveries. Satisfies `Inbox`."""
 
     def __init__(
         self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore, pairing: Pairing
@@ -172,6 +175,7 @@ class PlatformRunner:
         from tailrace.gateway.deliveries import Deliveries
 
         self.platform = platform
+        self._app = app
         self._down = app.platforms_down
         self._group = group
         self._processes = app.processes
@@ -210,6 +214,16 @@ class PlatformRunner:
         await self._conversations.flush()
         await self.deliveries.drain(timeout_s)
 
+    async def leave(self) -> None:
+        """Ends the runner, whether another one follows or not: releases its deliveries and handles every message that
+        it has taken."""
+        await _end(self._serving, self._joining_pastes)
+        await self._conversations.flush()
+        await self.deliveries.hand_over()
+        await self.deliveries.until_said()
+        await self._give_up_lease()
+        await self.platform.close()
+
     async def stop(self) -> None:
         await _end(self._serving, self._joining_pastes)
         await self.drain(0.0)  # what was asked since
@@ -226,12 +240,9 @@ class PlatformRunner:
     # ── Inbox ──
 
     async def put(self, update: Update) -> None:
-        if not self._lease.holds:
+        """A webhook may call any process; what is polled belongs to the process that polls."""
+        if not self.platform.hook_path and not self._lease.holds:
             raise PlatformError("another process polls it now", platform=self.platform.name)
-        await self.handle(update)
-
-    async def handle(self, update: Update) -> None:
-        """Raises `TailraceError` for an update that was not handled: the platform must deliver it again."""
         await self._conversations.handle(update)
 
     async def serves(self, sender: Sender) -> bool:
@@ -304,6 +315,7 @@ class PlatformRunner:
             group.create_task(self._see_to_other_accounts())
             group.create_task(self._take_deliveries_over())
             group.create_task(self._welcome_newcomers())
+            group.create_task(self._ask_elsewhere())
 
     async def _take_deliveries_over(self) -> None:
         recovering = self.deliveries.keep_recovering(self._processes, at_once=True, shared=False)
@@ -316,6 +328,18 @@ class PlatformRunner:
             except JournalError as exc:
                 log.warning("%s: whether a pairing code was accepted is not known: %s", self.platform.name, exc)
                 await asyncio.sleep(self._processes.interval_s)
+
+    async def _ask_elsewhere(self) -> None:
+        named = (chat.partition(":") for chat in self._app.config.approvals.notify)
+        chats = [chat for platform, _, chat in named if platform == self.platform.name]
+        while True:
+            try:
+                await run_beside(self._stopping.wait(), self.deliveries.ask_elsewhere(chats))
+            except JournalError as exc:
+                log.log(warning_level(exc), "%s: whether a run asks is not known: %s", self.platform.name, exc)
+                await asyncio.sleep(self._processes.interval_s)
+            else:
+                return
 
     async def _see_to_other_accounts(self) -> None:
         try:

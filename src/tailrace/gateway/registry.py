@@ -31,6 +31,12 @@ def account_of(config: Config, name: str) -> str:
     return f"{name}:{blake2b(repr(known).encode(), digest_size=6).hexdigest()}"
 
 
+def settings_and_secrets(config: Config, name: str) -> object:
+    """The settings that an adapter is made from: equal settings make equal adapters."""
+    settings = config.platforms.by_name.get(name)
+    return settings and (settings, [config.secret(variable) for variable in settings.secrets().values()])
+
+
 def make_platform(config: Config, name: str) -> Platform:
     """The adapter, unconnected. Raises `ConfigError` for what is missing in the config or is not installed, and where
     the integration's own code fails: its adapter, or the `account_id` of its settings."""

@@ -48,7 +48,7 @@ async def listening(gateway: Gateway, host: str, port: int) -> AsyncGenerator[st
     application.on_response_prepare.append(_name_server)
     for path in gateway.hook_paths:
         application.router.add_route("*", path, handle)
-    runner = web.AppRunner(application, access_log=None)
+    runner = web.AppRunner(application, access_log=None, auto_decompress=False)
     await runner.setup()
     try:
         loop = asyncio.get_running_loop()

@@ -68,7 +68,7 @@ class Stage:
         self.pace = Pace(self.capabilities.windows)
         self.planner = self.new_planner()
 
-    def new_planner(self, *, resumed: bool = False) -> Planner:
+    def new_planner(self) -> Planner:
         return Planner(
             "d1",
             self.place,
@@ -77,7 +77,6 @@ class Stage:
             showing=self.showing,
             pace=self.pace,
             hints=True,
-            resumed=resumed,
         )
 
     def feed(self, events: Sequence[Entry]) -> None:
@@ -129,11 +128,9 @@ class Stage:
             self.now = step.until
         raise AssertionError("does not come to an end")
 
-    def restart(
-        self, events: Sequence[Entry], *, facts: Sequence[Delivered] | None = None, resumed: bool = False
-    ) -> None:
-        """Another process takes over: the same log and the ledger, nothing else. `resumed`: the chat is told so."""
-        self.planner = self.new_planner(resumed=resumed)
+    def restart(self, events: Sequence[Entry], *, facts: Sequence[Delivered] | None = None) -> None:
+        """Another process takes over: the same log and the ledger, nothing else."""
+        self.planner = self.new_planner()
         self.feed(events)
         self.planner.restore(self.facts if facts is None else facts)
 

@@ -119,7 +119,6 @@ def test_a_comment_a_notice_and_a_hint_are_messages_of_their_own() -> None:
             GatewayNotice("stalled", "No response for 300s."),
             LongToolHint("terminal", 30.0),
             LongToolHint("terminal", 60.0),
-            GatewayNotice("tool_progress", "1 %"),
             *answer("Done.")[1:],
         ],
         every_s=0.0,
@@ -177,7 +176,7 @@ def test_M149_where_nothing_is_edited_a_later_notice_and_an_outcome_are_messages
     events = [RunStarted("agent"), asked, ApprovalAnswered("apr_1", "deny", "timeout"), *notices, *answer("Ok.")[1:]]
     stage.stream(events, every_s=7.0)
     assert stage.chat.texts[1:] == (
-        "⌛ Not executed: nobody answered in time",
+        "⌛ Not executed: no answer came in time",
         "No response for 240s.",
         "No response for 300s.",
         "Ok.",

@@ -8,7 +8,6 @@ from delivery.planning.played_plans import EDITING, NATIVE, Stage, answer, numbe
 from tailrace.delivery.port import Capabilities
 from tailrace.events import (
     AnyEvent,
-    GatewayNotice,
     RunStarted,
     ToolCallChunk,
     ToolCallFinished,
@@ -20,7 +19,7 @@ from tailrace.events import (
 def test_tools_are_shown_in_full_where_the_chat_wants_it(platform: Capabilities) -> None:
     stage = Stage(platform, chrome="verbose")
     begun = ToolCallChunk("terminal", "make", {"command": "make\nmake test", "timeout_s": 3}, index=0)
-    progress = GatewayNotice("tool_progress", "half done", {"tool_name": "terminal"})
+    progress = ToolCallChunk("terminal", "half done", index=0)
     stage.feed(numbered([RunStarted("agent"), begun, progress]))
     stage.run_until(stage.now + 3)
     arguments = "```\ncommand: make\nmake test\ntimeout_s: 3\n```"

@@ -27,7 +27,7 @@ WORDS = [f"word{number} " for number in range(30)]
 TEXT = "".join(WORDS)
 BEGUN: list[AnyEvent] = [RunStarted("agent"), ToolCallChunk("terminal", "make test", index=0)]
 ENDED: list[AnyEvent] = [ToolCallFinished("terminal", 900.0, index=0), *answer("Done.")[1:]]
-RESTARTING, ONLINE = "⏸ Restarting; this goes on afterwards.", "▶️ Back online; going on with this."
+RESTARTING = "⏸ Restarting; this goes on afterwards."
 
 
 def stage_of(
@@ -100,38 +100,19 @@ def test_I102_a_run_that_is_set_aside_is_not_said_to_go_on(streaming: bool) -> N
 
 
 @pytest.mark.parametrize("capabilities", [EDITING, WHOLE], ids=["edits", "cannot edit"])
-def test_a_drain_that_cuts_an_answer_is_said_and_so_is_the_return(capabilities: Capabilities) -> None:
+def test_a_drain_that_cuts_an_answer_is_said(capabilities: Capabilities) -> None:
     stage, log = stage_of(capabilities, BEGUN)
     stage.run_until(stage.now + 10)
     stage.planner.suspend()
     stage.finish()
     assert stage.chat.texts == (RESTARTING,)
-    stage.restart(log[:2], resumed=True)
+    stage.restart(log[:2])
     stage.run_until(stage.now + 10)
-    assert stage.chat.texts == ((ONLINE,) if capabilities.edits else (RESTARTING, ONLINE))
+    assert stage.chat.texts == (RESTARTING,)
     stage.feed(log[2:])
     stage.finish()
-    before = [] if capabilities.deletes else [RESTARTING, ONLINE]
+    before = [] if capabilities.deletes else [RESTARTING]
     assert list(stage.chat.texts) == [*before, "✓ **terminal** `make test` (900.0 s)", "Done."]
-
-
-def test_after_a_death_without_a_word_the_chat_that_waits_is_told_once() -> None:
-    stage, log = stage_of(EDITING, BEGUN)
-    stage.run_until(stage.now + 10)
-    for _ in range(3):
-        stage.restart(log[:2], resumed=True)
-        stage.run_until(stage.now + 10)
-    assert stage.chat.texts == (ONLINE,)
-    assert len([action for action in stage.actions if isinstance(action, Send)]) == 1
-
-
-@pytest.mark.parametrize("capabilities", [EDITING, WHOLE], ids=["edits", "cannot edit"])
-def test_an_answer_that_is_there_at_the_return_needs_no_word(capabilities: Capabilities) -> None:
-    stage, log = stage_of(capabilities, BEGUN)
-    stage.run_until(stage.now + 10)
-    stage.restart(log, resumed=True)
-    stage.finish()
-    assert stage.chat.texts == ("✓ **terminal** `make test` (900.0 s)", "Done.")
 
 
 def test_a_text_that_was_cut_goes_on_in_its_message_without_another_word() -> None:
@@ -142,7 +123,7 @@ def test_a_text_that_was_cut_goes_on_in_its_message_without_another_word() -> No
     stage.planner.suspend()
     stage.finish()
     assert "Interrupted by a restart" in stage.chat.texts[0]
-    stage.restart(log[:25], resumed=True)
+    stage.restart(log[:25])
     stage.run_until(stage.now + 20)
     stage.feed(log[25:])
     stage.finish()

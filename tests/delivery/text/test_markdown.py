@@ -27,10 +27,10 @@ from tailrace.delivery.text.markdown import (
     blocks,
 )
 from tailrace.delivery.text.markup import plain_text
-from tailrace.integrations.discord.markup import discord_markdown
+from tailrace.integrations.discord.adapter import discord_text
 from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.telegram.markup import telegram_text
-from tailrace.integrations.whatsapp.markup import whatsapp_markup
+from tailrace.integrations.whatsapp.adapter import whatsapp_markup
 
 
 def test_what_an_item_holds_belongs_to_it() -> None:
@@ -60,7 +60,7 @@ def test_a_quote_holds_blocks_and_telegram_shows_one_level_of_it() -> None:
     assert blocks(text) == [
         Quote([Paragraph(["said"]), Blank(), ItemList([Item("-", [Paragraph(["a"])])]), Quote([Paragraph(["deeper"])])])
     ]
-    assert whatsapp_markup(text) == "> said\n> \n> • a\n> > deeper"
+    assert whatsapp_markup(text) == "> said\n> \n> • a\n> deeper"
     assert [(entity.type, entity.length) for entity in telegram_text(text).entities] == [("blockquote", 16)]
 
 
@@ -117,7 +117,7 @@ def test_code_is_code_at_any_indentation_until_its_closing_line() -> None:
 
 
 def test_a_table_in_a_list_is_fenced_where_it_stands() -> None:
-    assert discord_markdown("- a\n\n  | x |\n  |---|\n  | 1 |\n") == "- a\n\n  ```\n  x\n  -\n  1\n  ```\n"
+    assert discord_text("- a\n\n  | x |\n  |---|\n  | 1 |\n") == "- a\n\n```\nx\n-\n1\n```\n"
 
 
 @pytest.mark.parametrize("text", ["<b>x</b>", "<div>\nx\n</div>", "<!-- x -->", "a <img src=x onerror=y> b"])

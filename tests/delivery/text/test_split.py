@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,15 +47,10 @@ def chain(text: str, limit: int, unit: Unit = "chars") -> list[str]:
     return [part.text(text) for part in parts(text, limit, unit)]
 
 
-LINKS = st.sampled_from([0, 1, 3])
-
-
-@given(text=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS), max_links=LINKS)
+@given(text=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS))
 @settings(max_examples=400)
-def test_G82_every_character_is_in_exactly_one_part_within_the_limit(
-    text: str, limit: int, unit: Unit, max_links: int
-) -> None:
-    found = list(parts(text, limit, unit, max_links))
+def test_G82_every_character_is_in_exactly_one_part_within_the_limit(text: str, limit: int, unit: Unit) -> None:
+    found = list(parts(text, limit, unit))
     assert "".join(text[part.start : part.end] for part in found) == text
     assert all(part.end > part.start for part in found if text)
     for part in found:
@@ -64,13 +58,11 @@ def test_G82_every_character_is_in_exactly_one_part_within_the_limit(
         assert units(shown, unit) <= limit
 
 
-@given(text=texts, more=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS), max_links=LINKS)
+@given(text=texts, more=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS))
 @settings(max_examples=400)
-def test_a_part_that_was_cut_never_changes_while_the_text_grows(
-    text: str, more: str, limit: int, unit: Unit, max_links: int
-) -> None:
-    before = [part for part in parts(text, limit, unit, max_links) if part.whole]
-    after = list(parts(text + more, limit, unit, max_links))
+def test_a_part_that_was_cut_never_changes_while_the_text_grows(text: str, more: str, limit: int, unit: Unit) -> None:
+    before = [part for part in parts(text, limit, unit) if part.whole]
+    after = list(parts(text + more, limit, unit))
     assert after[: len(before)] == before
 
 
@@ -122,11 +114,9 @@ def test_a_cut_prefers_a_paragraph_and_never_runs_through_a_link() -> None:
 
 
 def test_a_citation_in_brackets_of_its_own_is_not_cut_from_its_address() -> None:
-    links = [f"[[{number}]](https://e.org/{number})" for number in range(150)]
-    shown = [part.text(text) for text in [" ".join(links)] for part in parts(text, 30_000, "utf16", 100)]
-    assert [message.split() for message in shown] == [links[:100], links[100:]]
+    link = "[[1]](https://e.org/1)"
     for words in range(5, 20):
-        assert any(links[0] in message for message in chain("word " * words + links[0] + " and more words" * 9, 120))
+        assert any(link in message for message in chain("word " * words + link + " and more words" * 9, 120))
 
 
 def test_a_heading_stands_in_the_message_of_its_text() -> None:
@@ -147,13 +137,6 @@ def test_emphasis_that_a_cut_runs_through_is_closed_and_taken_up_again() -> None
     assert all(message.startswith("**") and message.rstrip().endswith("**") for message in shown)
 
 
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("character", ["👩‍👩‍👧‍👦", "🇫🇷", "👍🏽", "e\u0301"])
-def test_a_character_of_several_code_points_stays_whole(character: str, unit: Unit) -> None:
-    for message in chain(character * 200, 140, unit):
-        assert message.replace(character, "") == ""
-
-
 def test_thirty_thousand_characters_are_split_in_linear_time() -> None:
     text = "".join(PIECES) * 120
     assert len(text) > 30_000
@@ -163,13 +146,3 @@ def test_thirty_thousand_characters_are_split_in_linear_time() -> None:
 def test_a_part_says_what_it_shows() -> None:
     assert list(parts("short", 4096, "utf16")) == [Part(0, 5, "", whole=False)]
     assert list(parts("", 4096, "utf16")) == [Part(0, 0, "", whole=False)]
-
-
-@pytest.mark.parametrize("sep", ["\n", " ", "", "\n\n- "])
-def test_a_part_has_no_more_links_than_the_platform_takes_and_none_is_cut_in_two(sep: str) -> None:
-    links = [f"[name {number}](https://e.org/{number})" for number in range(250)]
-    text = sep.join(links)
-    shown = [part.text(text) for part in parts(text, 30_000, "utf16", 100)]
-    assert [part.count("](https://") for part in shown] == [100, 100, 50]
-    assert all(link in "".join(shown) for link in links)
-    assert len(list(parts(text, 30_000, "utf16"))) == 1

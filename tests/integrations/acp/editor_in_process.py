@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,14 @@ class InProcess:
 
 
 @asynccontextmanager
-async def agent_in_process(directory: Path, provider: FaultyProvider, **sections: Any) -> AsyncIterator[InProcess]:
+async def agent_in_process(
+    directory: Path,
+    provider: FaultyProvider,
+    *,
+    afterwards: Callable[[App], Awaitable[None]] | None = None,
+    **sections: Any,
+) -> AsyncIterator[InProcess]:
+    """`afterwards` runs when the editor has left, before the journal in memory is closed."""
     home = directory / "home"
     write_config(home, provider.openai_url, store={"url": "memory://"}, **sections)
     config = load({"TAILRACE_HOME": str(home)})
@@ -149,3 +156,5 @@ async def agent_in_process(directory: Path, provider: FaultyProvider, **sections
             await agent.close()
             talking.cancel()
             await asyncio.wait({talking})
+        if afterwards is not None:
+            await afterwards(app)

@@ -12,7 +12,8 @@ import pytest
 from integrations.acp.acp_editor import model_calls, write_config
 from integrations.acp.editor_in_process import EditorChannel, RefusedRequest, agent_in_process, result_of
 from tailrace.agent.fork import ForkRequest
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.app import App
 from tailrace.config.load import load
 from tailrace.events import RunFinished
 from tailrace.integrations.acp.serve import serve_channel
@@ -190,17 +191,20 @@ def _input(spec: TurnSpec) -> dict[str, Any]:
 async def test_an_editor_that_leaves_while_it_is_asked_leaves_the_turn_as_it_is(tmp_path: Path) -> None:
     """The question is neither a yes nor a no: it is asked again where the session is loaded."""
     (tmp_path / "doomed").mkdir()
+    facts: list[str] = []
+
+    async def read_facts(app: App) -> None:
+        (run,) = await app.journal.runs()
+        assert run.finished is None
+        facts.extend([type(fact.event).__name__ for fact in await app.journal.facts(run.id)])
+
     async with FaultyProvider(turns=TURNS) as provider:
-        async with agent_in_process(tmp_path, provider) as agent:
-            session = await agent.session("removes")
-            turn = agent.prompt(1, session)
+        async with agent_in_process(tmp_path, provider, afterwards=read_facts) as agent:
+            turn = agent.prompt(1, await agent.session("removes"))
             await agent.channel.until("session/request_permission")
             agent.channel.say(None)
-            journal = agent.app.journal
-        (run,) = await journal.runs(session=session)
-        assert (run.finished, turn.done()) == (None, False)
-        facts = [type(fact.event).__name__ for fact in await journal.facts(run.id)]
-        assert ("ApprovalAsked" in facts, "ApprovalAnswered" in facts) == (True, False)
+        assert not turn.done()
+    assert ("ApprovalAsked" in facts, "ApprovalAnswered" in facts) == (True, False)
 
 
 async def test_a_store_that_does_not_answer_keeps_no_process_alive(tmp_path: Path) -> None:

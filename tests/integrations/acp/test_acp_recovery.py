@@ -101,7 +101,10 @@ async def test_a_session_is_loaded_whose_model_was_an_alias_that_is_gone(tmp_pat
         async with tailrace_acp(home, directory) as second:
             await load(second, session)
             assert second.editor.text(session) == " And the rest of it."
-            assert (await second.prompt(session, "Two?")).stop_reason == "end_turn", "the configured model answers"
+            with pytest.raises(RequestError, match="house"):  # the provider is asked for a model of that name
+                await second.prompt(session, "Two?")
+            await second.agent.set_config_option(config_id="model", session_id=session, value="test/rest")
+            assert (await second.prompt(session, "Two?")).stop_reason == "end_turn"
 
 
 async def refused_load(agent: AgentProcess, session: str) -> int:

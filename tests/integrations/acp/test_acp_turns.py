@@ -33,7 +33,7 @@ from integrations.acp.acp_editor import (
     tailrace_acp,
     write_config,
 )
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.messages import user
@@ -48,6 +48,10 @@ TURNS = {
     "removes": [reply("Removing.", call("terminal", {"command": DANGER})), reply("That is that.")],
     "removes-more": [reply(call("terminal", {"command": "rm -rf doomed more"})), reply("That is that.")],
     "sleeps": [reply("Waiting.", call("terminal", {"command": "echo begun; sleep 60"})), reply("Awake.")],
+    "naps": [
+        reply("Waiting.", call("terminal", {"command": "until [ -e enough ]; do sleep 0.05; done"})),
+        reply("Awake."),
+    ],
     "writes": [reply(call("write_file", {"path": "new/out.txt", "content": "fresh\n"})), reply("Written.")],
     "adds": [reply(call("tests_server__add", {"a": 2, "b": 3})), reply("Five.")],
     "long": [reply(" ".join(f"word{number}" for number in range(200)))],
@@ -235,6 +239,24 @@ async def test_cancel_ends_a_command_and_an_open_question(room: Room) -> None:
     assert target.exists()
 
 
+async def test_N165_a_prompt_during_a_prompt_is_a_message_for_the_turn(room: Room) -> None:
+    agent, editor = room.agent, room.agent.editor
+    session = await agent.session("naps", mode="yolo")
+    turn = asyncio.create_task(agent.prompt(session))
+    await editor.until(lambda _: [one for one in editor.calls(session) if one["status"] == "in_progress"])
+    steer = asyncio.create_task(agent.prompt(session, "Also count."))
+    home = agent.directory.parent / "home"
+    async with open_app(load({}, home)) as app:
+        [run] = await app.journal.runs(session=session)
+        async for _ in app.journal.tail(run.id):
+            if await app.steering.list(run.id):
+                break
+    (room.agent.directory / "enough").touch()
+    assert [(await one).stop_reason for one in (turn, steer)] == ["end_turn", "end_turn"]
+    asked = model_calls(room.provider)[-1].json()["messages"]
+    assert [message["content"] for message in asked if message["role"] == "user"] == ["Go on.", "Also count."]
+
+
 async def test_a_cancel_right_behind_its_prompt(room: Room) -> None:
     agent = room.agent
     session = await agent.session("long+pace@0.05")
@@ -353,7 +375,7 @@ async def test_a_written_file_is_a_diff(room: Room) -> None:
     assert path.read_text(encoding="utf-8") == "fresh\n"
     (shown,) = editor.calls(session)
     assert (shown["kind"], shown["locations"]) == ("edit", [{"path": str(path)}])
-    assert shown["content"] == [{"type": "diff", "path": str(path), "newText": "fresh\n"}]
+    assert shown["content"] == [{"type": "diff", "path": str(path), "newText": "fresh"}]
     path.write_text("stale\n", encoding="utf-8")
     session = await agent.session("writes")
     await agent.prompt(session)

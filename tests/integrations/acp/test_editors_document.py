@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 from tailrace.cli.main import all_commands
-from tailrace.system.json_rpc.lines import MAX_LINE_BYTES
 
 PAGE = (Path(__file__).parents[3] / "docs/integrations/acp.md").read_text(encoding="utf-8")
 BLOCKS = {
@@ -31,8 +30,3 @@ def test_the_json_blocks_start_tailrace_acp() -> None:
         if language == "json":
             started = json.loads(text)["agent_servers"]["Tailrace"]
             assert (started["command"], started["args"]) == ("tailrace", ["acp"])
-
-
-def test_the_longest_line_is_as_the_page_says() -> None:
-    assert MAX_LINE_BYTES == 32 * 2**20
-    assert "The longest line is 32 MB" in PAGE

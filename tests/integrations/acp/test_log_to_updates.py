@@ -36,10 +36,10 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.integrations.acp.log_to_updates import LogToUpdates
-from tailrace.integrations.acp.old_texts import OldTexts
 from tailrace.integrations.acp.turn_end import prompt_response, stop_reason
 from tailrace.journal.fold import is_fact
-from tailrace.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolFile, Usage, user
+from tailrace.messages import File, FileChange, Image, Message, Reasoning, Text, ToolCall, Usage, user
+from tailrace.tools.file_change import file_change
 
 DIRECTORY = "/project"
 CALLS = (
@@ -65,12 +65,12 @@ EVENTS: list[tuple[AnyEvent, int]] = [
     (ASKED, 2),
     (ApprovalAnswered("apr_1", "once", "editor"), 2),
     (ToolCallChunk("terminal", "rm -rf x", {"command": "rm -rf x"}, 0), 2),
-    (GatewayNotice("tool_progress", "half ```way```", {"tool_name": "terminal"}), 2),
+    (ToolCallChunk("terminal", "half ```way```", index=0), 2),
     (LongToolHint("terminal", 30.0), 2),
     (ToolOutputRecorded("a", "terminal", "gone\n[exit code 0]"), 2),
     (ToolCallFinished("terminal", 0.1, True, 0), 2),
     (ToolCallChunk("patch", "src/a.py", {"path": "src/a.py", "old": "1", "new": "2"}, 1), 2),
-    (ToolOutputRecorded("b", "patch", "changed", files=(ToolFile("a.png", "image/png", b"hi"),)), 2),
+    (ToolOutputRecorded("b", "patch", "changed", change=FileChange("src/a.py", 1, 1, " 0\n-1\n+2")), 2),
     (ToolCallFinished("patch", 0.1, True, 1), 2),
     (HistoryCompressed((user("all of it"),)), 2),
     (Commentary("A word between."), 3),
@@ -169,7 +169,8 @@ def test_a_call_is_shown_from_pending_to_its_end() -> None:
     assert terminal[4]["content"][0]["content"]["text"] == "```\ngone\n[exit code 0]\n```"
     diff = {"type": "diff", "path": "/project/src/a.py", "oldText": "1", "newText": "2"}
     assert patch[1]["locations"] == [{"path": "/project/src/a.py"}]
-    assert [update.get("content") for update in patch] == [None, [diff], [diff]]
+    around = {**diff, "oldText": "0\n1", "newText": "0\n2"}
+    assert [update.get("content") for update in patch] == [None, [diff], [around]]
 
 
 def test_the_gauge_counts_what_anthropic_counts_apart() -> None:
@@ -180,15 +181,13 @@ def test_the_gauge_counts_what_anthropic_counts_apart() -> None:
 def test_the_editors_terminal_is_shown_in_the_command_that_runs() -> None:
     begun = next(at for at, entry in enumerate(LOG) if isinstance(entry.event, ToolCallChunk)) + 1
     content = [{"type": "terminal", "terminalId": "t1"}]
-    late, early = encoder(), encoder()
-    late.feed(LOG[:begun])
-    assert [update["content"] for update in read(late.attach_terminal("t1"))] == [content]
-    early.feed(LOG[: begun - 1])
-    assert early.attach_terminal("t1") == b""
-    assert read(early.feed(LOG[begun - 1 : begun]))[0]["content"] == content
-    for one in (late, early):
-        ended = [update for update in read(one.feed(LOG[begun:])) if update.get("toolCallId") == "run_1.call0"]
-        assert [update.get("content") for update in ended] == [content]  # progress lines do not replace it
+    updates = encoder()
+    updates.feed(LOG[: begun - 1])
+    assert updates.attach_terminal("t1") == b""  # the command has not begun
+    updates.feed(LOG[begun - 1 : begun])
+    assert [update["content"] for update in read(updates.attach_terminal("t1"))] == [content]
+    ended = [update for update in read(updates.feed(LOG[begun:])) if update.get("toolCallId") == "run_1.call0"]
+    assert [update.get("content") for update in ended] == [content]  # progress lines do not replace it
 
 
 def test_a_file_that_is_written_whole_shows_what_it_held() -> None:
@@ -196,24 +195,14 @@ def test_a_file_that_is_written_whole_shows_what_it_held() -> None:
     log = [
         Entry(1, MessageRecorded(Message("assistant", (ToolCall("a", "write_file", json.dumps(args)),)), "tools")),
         Entry(2, ToolCallChunk("write_file", "a.txt", args, 0)),
-        Entry(3, ToolOutputRecorded("a", "write_file", "Replaced a.txt (1 line)")),
+        Entry(
+            3,
+            ToolOutputRecorded("a", "write_file", "Replaced a.txt (1 line)", change=file_change("a.txt", "old", "new")),
+        ),
     ]
-    old_texts = OldTexts()
-    old_texts.keep("/project/a.txt", "new", "old")
-    old_texts.keep("/project/a.txt", "newer", "new")  # the next call, before this one's log is read
-    diff = updates_of(log, old_texts=old_texts)[-1]["content"][0]
-    assert diff == {"type": "diff", "path": "/project/a.txt", "oldText": "old", "newText": "new"}
-    # Loaded by another process: it is not shown as a new file.
-    (shown,) = updates_of(log, loaded=True)[-1]["content"]
-    assert shown["content"]["text"] == "Replaced a.txt (1 line)\n```\nnew\n```"
-
-
-def test_old_texts_are_kept_within_a_limit() -> None:
-    texts = OldTexts(10)
-    for number in range(4):
-        texts.keep("a", str(number), "x" * 4)
-    texts.keep("a", "3", None)
-    assert [texts.before("a", str(number)) for number in range(4)] == [None, None, "xxxx", None]
+    diff = {"type": "diff", "path": "/project/a.txt", "oldText": "old", "newText": "new"}
+    assert updates_of(log)[-1]["content"] == [diff]
+    assert updates_of(log, loaded=True)[-1]["content"] == [diff]  # also in another process
 
 
 def test_a_failed_turn_is_told_where_it_is_loaded() -> None:

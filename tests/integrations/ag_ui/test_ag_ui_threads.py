@@ -11,7 +11,7 @@ import msgspec
 from integrations.ag_ui.ag_ui_client import Screen, asked, kinds, refused, run, stream, text, user
 from server.http_server import RunningServer, running_server
 from server.routes.test_runs import STALLED, Launch
-from tailrace.agent.service import ClientTurn, TurnSpec
+from tailrace.agent.turn_spec import ClientTurn, TurnSpec
 from tailrace.events import RunFailure, RunFinished
 from tailrace.messages import JsonObject, Message, Text
 from tailrace.ports import NewRun
@@ -316,30 +316,24 @@ async def test_whose_a_thread_is(tmp_path: Path) -> None:
             )
         ]
         opened = await run(server, asked(), **ops)
-        answered_by_another = await refused(server, asked(*messages, resume=[entry]), **ops)
+        answered_by_admin = await run(server, asked(*messages, resume=[entry]), **ops)
         without = await refused(server, asked(user("two")))
         reader = await refused(server, asked(user("two")), **{"x-api-key": ENV["READER"]})
     assert strangers == [(403, "threadId: this conversation belongs to another key; use another id")] * 4
     assert opened[-1]["outcome"]["type"] == "interrupt"
-    assert answered_by_another[0] == 403
+    assert answered_by_admin[-1]["outcome"]["type"] == "success"
     assert (without[0], reader[0]) == (401, 403)
 
 
-async def test_pages_of_other_origins_and_what_they_accept(tmp_path: Path) -> None:
+async def test_pages_of_other_origins(tmp_path: Path) -> None:
     async with running_server(tmp_path, reply("Hi."), config=KEYS, env=ENV) as server:
         key = {"x-api-key": ENV["ANN"]}
         preflight = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
         async with server.client.options(f"{server.url}/ag-ui", headers=preflight) as response:
             allowed = response.status, response.headers["Access-Control-Allow-Origin"]
         evil = await refused(server, asked(user("Hi.")), **key, Origin="https://evil.example")
-        wrong = [
-            await refused(server, asked(user("Hi.")), **key, Accept=kind) for kind in ("application/json", "a/b;q=1")
-        ]
-        several = await run(server, asked(user("Hi.")), **key, Accept="application/json, text/event-stream;q=0.5")
     assert allowed == (204, "https://app.example")
     assert evil[0] == 403
-    assert [status for status, _ in wrong] == [406, 406]
-    assert text(several) == "Hi."
 
 
 async def test_a_compacted_run_is_shown_from_its_facts(tmp_path: Path) -> None:

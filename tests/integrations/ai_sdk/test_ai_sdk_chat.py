@@ -101,13 +101,12 @@ async def test_regenerating_what_never_reached_the_server_asks_it(tmp_path: Path
 
 async def test_regenerating_what_never_reached_the_server_forgets_nothing(tmp_path: Path) -> None:
     """The way a page tries a failed message again: what was answered before it is no matter of it."""
-    async with running_server(tmp_path, reply("Hello Ann."), reply("You are Ann."), reply("Still Ann.")) as server:
+    async with running_server(tmp_path, reply("Hello Ann."), reply("You are Ann.")) as server:
         await sent(server, body(question("I am Ann.")))
         both = (question("I am Ann."), question("Who am I?", "q2"))
         await sent(server, body(*both, trigger="regenerate-message"))
-        await sent(server, body(*both[:1], question("Who am I?", "of-another-page"), trigger="regenerate-message"))
         asked = [[m["content"] for m in request.json()["messages"][1:]] for request in server.provider.requests]
-    assert asked[1] == asked[2] == ["I am Ann.", "Hello Ann.", "Who am I?"]
+    assert asked[1] == ["I am Ann.", "Hello Ann.", "Who am I?"]
 
 
 async def test_an_edited_question_that_is_sent_twice_is_asked_once(tmp_path: Path) -> None:
@@ -214,7 +213,7 @@ RESULT = {"type": "tool-mine", "toolCallId": f"call_{'0' * 24}_0", "state": "out
         (body(question("  ")), 400, "messages[0]: nothing was asked"),
         (body({"id": "1", "role": "system", "parts": []}), 400, "must be the user's or the assistant's"),
         (body({"id": "1", "role": "robot", "parts": []}), 400, "messages[0].role"),
-        (body(tools=[{"description": "nameless"}]), 400, "tools[0].name is missing"),
+        (body(tools=[{"name": "unnamed"}]), 400, "tools: must be an object, not a list"),
         (body(model="nobody/knows"), 404, "no such provider"),
         (body(said()), 409, "no message that could go on"),
         (

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
+from proof.platforms.discord import FakeDiscord
 
 from tailrace.delivery.port import Place, Send
 from tailrace.integrations.discord.adapter import DiscordPlatform
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.discord import FakeDiscord
 
 ADA = Place("discord", "70")
 GENERAL = Place("discord", "5", kind="group")
 THREAD = Place("discord", "5", "51", kind="group")
-BY_ADA = {"user": "7"}  # who asked there
-GENERAL_BY_ADA, THREAD_BY_ADA = (msgspec.structs.replace(place, extra=BY_ADA) for place in (GENERAL, THREAD))
 SEND = Send("k", "hello")
 
 

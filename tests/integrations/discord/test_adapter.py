@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from proof.platforms.discord import FakeDiscord, flood, refusal
 
 from integrations.discord.discord_bot import ADA, GENERAL, SEND, THREAD, bot
 from tailrace.delivery.port import (
@@ -25,7 +26,6 @@ from tailrace.delivery.port import (
     Typing,
 )
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.discord import FakeDiscord, flood, refusal
 from tailrace.testing.platforms.loopback import Fault
 
 # ── actions ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from proof.platforms.discord import INTERACTION_S, FakeDiscord
+from proof.platforms.discord_channels import DiscordChannel
 
 from tailrace.delivery.port import Button, Place, Send
 from tailrace.integrations.discord.adapter import DiscordPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.discord import INTERACTION_S, FakeDiscord
-from tailrace.testing.platforms.discord_channels import DiscordChannel
 
 GENERAL = Place("discord", "5", kind="group")
 STRANGER = "I do not know you yet, and have done nothing."

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from proof.platforms.discord import FakeDiscord, flood
 
 from tailrace.delivery.port import Place
 from tailrace.integrations.discord.adapter import DiscordPlatform
@@ -18,7 +19,6 @@ from tailrace.testing.conformance.platform import (
     connected,
 )
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
-from tailrace.testing.platforms.discord import FakeDiscord, flood
 from tailrace.testing.platforms.loopback import Fault
 
 

@@ -7,14 +7,14 @@ import logging
 from pathlib import Path
 
 import pytest
+from proof.platforms.discord import FakeDiscord
 
-from integrations.discord.discord_bot import GENERAL_BY_ADA, THREAD_BY_ADA, bot, listening
+from integrations.discord.discord_bot import GENERAL, THREAD, bot, listening
 from tailrace.config.load import load
 from tailrace.delivery.port import MessageReceived, Update
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.integrations.discord.adapter import DiscordPlatform, make
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.platforms.loopback import Fault
 
 
@@ -34,6 +34,32 @@ async def test_a_connection_that_ends_is_resumed_and_what_was_said_meanwhile_arr
             await inbox.wait_connected(2)
             assert [update.text for update in updates if isinstance(update, MessageReceived)] == ["one", "two"]
             assert (discord.resumes, len(discord.identified)) == (1, 1)
+
+
+async def test_G89_what_comes_again_after_a_failure_begins_with_the_held_part_of_a_paste() -> None:
+    async with FakeDiscord() as discord:
+        ada, inbox = discord.direct(70, 7), CollectingInbox()
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        first = asyncio.create_task(platform.run(inbox))
+        await inbox.wait_connected()
+        await discord.write(ada, "before")
+        await inbox.wait_for(1)
+        inbox.held = {"the part"}
+        await discord.write(ada, "the part")
+        await discord.write(ada, "more of it")
+        await inbox.wait_for(3)
+        inbox.closed = True
+        await discord.write(ada, "the rest")
+        with pytest.raises(PlatformError):
+            await first
+        inbox.closed = False
+        second = asyncio.create_task(platform.run(inbox))
+        heard = await inbox.wait_for(6)
+        second.cancel()
+        await asyncio.wait([second])
+        await platform.close()
+        texts = [update.text for update in heard[3:] if isinstance(update, MessageReceived)]
+        assert texts == ["the part", "more of it", "the rest"]
 
 
 async def test_an_event_that_cannot_be_read_is_left_out_and_what_follows_is_heard(
@@ -228,8 +254,8 @@ async def test_G85_a_resumed_session_knows_channels_and_threads_as_before() -> N
             heard = [update for update in await later.wait_for(2) if isinstance(update, MessageReceived)]
             assert discord.resumes == 1
             assert [(update.text, update.addressed, update.place) for update in heard] == [
-                ("hello", True, THREAD_BY_ADA),
-                ("just talking", False, GENERAL_BY_ADA),
+                ("hello", True, THREAD),
+                ("just talking", False, GENERAL),
             ]
 
 

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from proof.platforms.discord import FakeDiscord
+from proof.platforms.discord_channels import user_json
+
 from gateway.gateway_process import gateway_process, kill_9
 from gateway.gateways import config_for, running_gateway
-from tailrace.testing.platforms.discord import FakeDiscord
-from tailrace.testing.platforms.discord_channels import user_json
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 TEXT = " ".join(f"word{number}" for number in range(60))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from proof.platforms.discord import FakeDiscord
 
-from integrations.discord.discord_bot import ADA, GENERAL, GENERAL_BY_ADA, SEND, THREAD, THREAD_BY_ADA, listening
+from integrations.discord.discord_bot import ADA, GENERAL, SEND, THREAD, listening
 from tailrace.delivery.port import Attachment, Button, ButtonPressed, MessageReceived, Send, Sender
 from tailrace.errors import PlatformError
 from tailrace.gateway.inbound.quotations import with_quotations
-from tailrace.testing.platforms.discord import FakeDiscord
 
 
 async def test_a_direct_message_arrives_and_the_bot_has_said_who_it_is() -> None:
@@ -39,12 +38,12 @@ async def test_who_is_spoken_to_in_a_channel_and_in_a_thread() -> None:
             await discord.write(general, "/stop", user=7)
             heard = [update for update in await inbox.wait_for(6) if isinstance(update, MessageReceived)]
             assert [(with_quotations(update), update.addressed, update.place) for update in heard] == [
-                ("just talking", False, GENERAL_BY_ADA),
-                ("hey @tailrace, help", True, GENERAL_BY_ADA),
-                ("", True, GENERAL_BY_ADA),
-                ("[in reply to you]\n> hello\n\nand then?", True, GENERAL_BY_ADA),
-                ("here", True, THREAD_BY_ADA),
-                ("/stop", False, GENERAL_BY_ADA),
+                ("just talking", False, GENERAL),
+                ("hey @tailrace, help", True, GENERAL),
+                ("", True, GENERAL),
+                ("[in reply to you]\n> hello\n\nand then?", True, GENERAL),
+                ("here", True, THREAD),
+                ("/stop", False, GENERAL),
             ]
 
 
@@ -55,7 +54,7 @@ async def test_a_message_from_a_server_that_was_not_announced_is_no_direct_messa
             await discord.write(general, "just talking", user=7, fields={"guild_id": "9001"})
             [update] = await inbox.wait_for(1)
             assert isinstance(update, MessageReceived)
-            assert (update.addressed, update.place) == (False, GENERAL_BY_ADA)
+            assert (update.addressed, update.place) == (False, GENERAL)
 
 
 async def test_J110_bots_webhooks_and_the_servers_own_messages_are_nobody() -> None:
@@ -77,8 +76,8 @@ async def test_a_pressed_button_and_a_slash_command_are_acknowledged() -> None:
             await platform.perform(THREAD, Send("k", "Run it?", buttons=(Button("Yes", "a:once"),)))
             pressed = await discord.press(thread, thread.answers[0], "Yes", user=9)
             used = await discord.command(thread, "model", "gpt", user=9)
-            await discord.until(lambda: len(discord.interaction_answers) == 2)
-            person, place = Sender("9", "user9"), msgspec.structs.replace(THREAD, extra={"user": "9"})
+            await discord.until(lambda: discord.called("original"))
+            person, place = Sender("9", "user9"), THREAD
             assert inbox.updates == [
                 ButtonPressed(f"interaction:{pressed}", place, person, "a:once", str(thread.answers[0].id)),
                 MessageReceived(f"interaction:{used}", place, person, "/model gpt"),
@@ -94,16 +93,12 @@ async def test_a_question_behind_a_slash_command_is_shown_to_everybody_and_rings
         general = discord.channel(5)
         async with listening(discord) as (_, inbox):
             used = await discord.command(general, name, "Is @everyone there?", user=9)
-            await discord.until(lambda: used in discord.interaction_answers)
+            await discord.until(lambda: discord.called("original"))
             [update] = inbox.updates
             assert isinstance(update, MessageReceived)
             assert update.text == f"/{name} Is @everyone there?"
             told = {"content": "> Is @everyone there?", "flags": 4, "allowed_mentions": {"parse": []}}
-            assert discord.interaction_answers[used] == {"type": 4, "data": told}
-            inbox.strangers.add("9")
-            refused = await discord.command(general, name, "And now?", user=9)
-            await discord.until(lambda: refused in discord.interaction_answers)
-            assert discord.interaction_answers[refused]["data"]["flags"] == 64
+            assert discord.interaction_answers[used] == {"type": 5, "data": told}
 
 
 async def test_a_command_of_a_stranger_is_not_confirmed() -> None:
@@ -112,7 +107,7 @@ async def test_a_command_of_a_stranger_is_not_confirmed() -> None:
         async with listening(discord) as (_, inbox):
             inbox.strangers.add("9")
             used = await discord.command(general, "stop", "", user=9)
-            await discord.until(lambda: used in discord.interaction_answers)
+            await discord.until(lambda: discord.called("original"))
             [update] = inbox.updates
             told = "I do not know you yet, and have done nothing."
             assert update.sender == Sender("9", "user9")
@@ -127,9 +122,9 @@ async def test_a_button_that_a_stranger_presses_tells_them_so() -> None:
             inbox.strangers.add("9")
             await platform.perform(GENERAL, Send("k", "Run it?", buttons=(Button("Yes", "a:once"),)))
             pressed = await discord.press(general, general.answers[0], "Yes", user=9)
-            await discord.until(lambda: pressed in discord.interaction_answers)
+            await discord.until(lambda: discord.follow_ups)
             told = "I do not know you yet, and have done nothing."
-            answered = discord.interaction_answers[pressed]["data"]
+            answered = discord.follow_ups[pressed]
             assert (answered["content"], answered["flags"]) == (told, 64)
 
 
@@ -142,6 +137,8 @@ async def test_a_client_is_told_what_may_follow_each_command() -> None:
         }
         assert offered == {
             "new": [("question", [])],
+            "steer": [("message", [])],
+            "queue": [("message", [])],
             "back": [("question", [])],
             "model": [("model", [])],
             "verbose": [("switch", ["on", "off"])],

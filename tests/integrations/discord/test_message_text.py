@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from proof.platforms.discord import BOT_ROLE_ID, FakeDiscord
+from proof.platforms.discord_channels import DiscordChannel, DiscordMessage
 
 from tailrace.delivery.port import MessageReceived
 from tailrace.gateway.inbound.quotations import with_quotations
 from tailrace.integrations.discord.adapter import DiscordPlatform
 from tailrace.integrations.discord.message_text import _uncalled
 from tailrace.testing.platforms.collecting_inbox import running
-from tailrace.testing.platforms.discord import BOT_ROLE_ID, FakeDiscord
-from tailrace.testing.platforms.discord_channels import DiscordChannel, DiscordMessage
 from tailrace.testing.platforms.history import ShownState
 
 ADA, BOB = 7, 8
@@ -60,7 +60,7 @@ async def test_the_model_reads_names_and_not_the_call(text: str, said: str) -> N
 
 async def test_a_quotation_has_names_too() -> None:
     update = await heard("<@42> who is it?", replies_to=f"Ask <@&{BOT_ROLE_ID}> in <#{RANDOM}>.")
-    assert with_quotations(update) == '[in reply to "user8"]\n> Ask @tailrace in #random.\n\nwho is it?'
+    assert with_quotations(update) == '[in reply to "user8"]\n> Ask a role in #random.\n\nwho is it?'
 
 
 async def test_what_a_bot_wrote_beside_its_text_is_quoted_too() -> None:

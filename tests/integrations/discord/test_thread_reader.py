@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from proof.platforms.discord import FakeDiscord
+
 from gateway.gateways import config_for, running_gateway
 from tailrace.app import open_app
 from tailrace.gateway.gateway import Gateway
-from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.platforms.loopback import silence
 from tailrace.testing.provider import FaultyProvider, Reply, reply
 

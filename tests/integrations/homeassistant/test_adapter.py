@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+from proof.platforms.homeassistant import FakeHomeAssistant, Fired, Loss
 
 from tailrace.delivery.port import (
     Accepted,
@@ -27,7 +28,6 @@ from tailrace.integrations.homeassistant.adapter import HomeAssistantPlatform
 from tailrace.integrations.homeassistant.socket import connected as home_socket
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.homeassistant import FakeHomeAssistant, Fired, Loss
 from tailrace.testing.platforms.played_runs import show
 
 KITCHEN = Place("homeassistant", "kitchen")
@@ -133,25 +133,6 @@ async def test_without_a_connection_nothing_is_done() -> None:
         assert await platform.perform(KITCHEN, Send("k", "x")) == Failed("not connected")
         async with running(platform):
             assert isinstance(await platform.perform(KITCHEN, Send("k", "x")), Sent)
-
-
-@driven
-async def test_what_is_left_to_show_when_the_adapter_was_stopped_is_shown() -> None:
-    """Answers may end after the last update was taken, while the process ends."""
-    async with FakeHomeAssistant() as home:
-        platform = HomeAssistantPlatform(home.url, home.token, answer_s=5.0)
-        async with running(platform):
-            pass
-        assert isinstance(await platform.perform(KITCHEN, Send("k", "the answer")), Sent)
-        assert [fired.data["text"] for fired in home.fired] == home.messages == ["the answer"]
-        await home.until(lambda: not home.open_connections)
-        home.lose("before")
-        assert isinstance(await platform.perform(KITCHEN, Send("k2", "another")), Unknown)
-        home.state = "STARTING"
-        assert await platform.perform(KITCHEN, Send("k2", "another")) == Failed("Home Assistant is STARTING")
-    refused = await platform.perform(KITCHEN, Send("k2", "another"))
-    assert isinstance(refused, Failed)
-    assert "connection refused" in refused.reason
 
 
 @driven

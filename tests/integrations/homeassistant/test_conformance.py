@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from proof.platforms.homeassistant import FakeHomeAssistant
 
 from tailrace.delivery.port import Place
 from tailrace.integrations.homeassistant.adapter import HomeAssistantPlatform
@@ -19,7 +20,6 @@ from tailrace.testing.conformance.platform import (
     connected,
 )
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
-from tailrace.testing.platforms.homeassistant import FakeHomeAssistant
 
 
 class Rig(PlatformRig):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from proof.platforms.homeassistant import FakeHomeAssistant
+
 from tailrace.delivery.port import Place
 from tailrace.errors import PlatformError
 from tailrace.integrations.homeassistant.adapter import HomeAssistantPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.homeassistant import FakeHomeAssistant
 from tailrace.testing.platforms.played_runs import show
 
 KITCHEN = Place("homeassistant", "kitchen")

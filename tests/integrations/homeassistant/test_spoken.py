@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.integrations.homeassistant.spoken import spoken_text
+from tailrace.integrations.homeassistant.outbound import spoken_text
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.integrations.matrix.addressing import BotNames, with_slash
+from tailrace.integrations.matrix.inbound import BotNames, with_slash
 
 NAMES = BotNames("@tailrace:example.org", "House Helper")
 

@@ -14,7 +14,7 @@ pytest.importorskip("mcp", reason="the extra is not installed")
 from mcp_types import CallToolRequestParams, CallToolResult, TextContent
 
 from integrations.mcp_server.mcp_host import write_config
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.errors import JournalError

@@ -14,7 +14,6 @@ from tailrace.cli.main import parser_of
 from tailrace.integrations.mcp_server.run_report import RunReport
 from tailrace.integrations.mcp_server.run_tools import TOOLS
 from tailrace.integrations.mcp_server.watch import PROGRESS_EVERY_S, SIGN_OF_LIFE_S
-from tailrace.system.json_rpc.lines import MAX_LINE_BYTES
 
 TEXT = (Path(__file__).parents[3] / "docs/integrations/mcp_server.md").read_text(encoding="utf-8")
 
@@ -48,13 +47,7 @@ def _required(arguments: type) -> int:
     return len(fields) - len(defaults)
 
 
-def test_every_option_has_its_row() -> None:
-    options = {option for action in parser_of("mcp")._actions for option in action.option_strings}
-    assert options - {"-h", "--help"} == set(re.findall(r"`(--[a-z-]+)[^`]*`", TEXT.partition("## The tools")[0]))
-
-
 def test_the_fields_and_numbers_are_those_of_the_code() -> None:
     fields = re.findall(r"`(\w+)`", TEXT.partition("`outputSchema`): ")[2].partition(".")[0])
     assert set(fields) <= set(RunReport.__struct_fields__)
     assert (PROGRESS_EVERY_S, SIGN_OF_LIFE_S) == (1 / 4, 10)
-    assert f"The longest line is {MAX_LINE_BYTES // 2**20} MB" in TEXT

@@ -19,7 +19,7 @@ from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextResourceContents
 
 from integrations.mcp_server.mcp_host import COMMAND, Report, call, environment_of, host_of, write_config
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.messages import user
@@ -63,7 +63,7 @@ async def test_a_host_starts_runs_watches_and_lists_them(tmp_path: Path, era: st
         write_config(tmp_path, provider)
         async with host_of(tmp_path, mode=era) as host:
             tools = {tool.name: tool for tool in (await host.list_tools()).tools}
-            assert set(tools) == {"start_run", "watch_run", "stop_run", "answer_approval", "list_runs"}
+            assert set(tools) == {"start_run", "watch_run", "stop_run", "steer_run", "answer_approval", "list_runs"}
             assert tools["start_run"].input_schema["required"] == ["question"]
             assert all(tool.output_schema and tool.output_schema["type"] == "object" for tool in tools.values())
             assert [name for name, tool in tools.items() if tool.annotations and tool.annotations.read_only_hint] == [
@@ -161,6 +161,31 @@ async def test_a_run_that_is_not_waited_for_is_watched_and_stopped(tmp_path: Pat
     assert (watched["status"], watched["answer"]) == ("stopped", stopped["answer"])
     assert len(stopped["answer"]) > 100
     assert asked.disconnected_at is not None
+
+
+async def test_a_run_that_works_takes_a_message(tmp_path: Path) -> None:
+    async with FaultyProvider(script=["long+stall@50%"]) as provider:
+        write_config(tmp_path, provider)
+        async with host_of(tmp_path) as host:
+            started = await call(host, "start_run", question="?", wait_s=0)
+            given = await call(host, "steer_run", run_id=started["run_id"], message="Also count.")
+            await call(host, "stop_run", run_id=started["run_id"])
+            late = await call(host, "steer_run", run_id=started["run_id"], message="Too late.")
+    assert given["steer_id"].startswith("steer_")
+    assert late.is_error
+    assert "has ended" in late.text
+
+
+async def test_J110_the_turn_of_another_requester_takes_no_message(tmp_path: Path) -> None:
+    async with FaultyProvider(script=["long+stall@50%"]) as provider:
+        write_config(tmp_path, provider)
+        async with open_app(load({}, tmp_path), directory=tmp_path) as app, host_of(tmp_path) as host:
+            run = await app.agents.submit(TurnSpec(user("?"), requester="terminal", yolo=True))
+            refused = await call(host, "steer_run", run_id=run.id, message="Delete all.")
+            kept = await app.steering.list(run.id)
+    assert refused.is_error
+    assert "another requester" in refused.text
+    assert kept == ()
 
 
 # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -430,10 +430,7 @@ async def test_no_commit_is_acknowledged_before_it_is_flushed(
     await journal.close()
 
 
-async def test_the_entries_of_a_deleted_run_are_removed_in_short_transactions(
-    journal: PostgresJournal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tailrace.integrations.postgres.statements.DELETED_ROWS", 3)
+async def test_a_deleted_run_leaves_no_entry_behind(journal: PostgresJournal) -> None:
     run, lease = await started(journal)
     for number in range(10):
         journal.append(lease, [MessageChunk("x")], attempt=1 + number)
@@ -441,7 +438,6 @@ async def test_the_entries_of_a_deleted_run_are_removed_in_short_transactions(
     await journal.delete(run.id)
     async with by_hand(journal) as connection:
         assert await connection.fetchval("SELECT count(*) FROM batches") == 0
-        assert await connection.fetchval("SELECT count(*) FROM deleted") == 0
 
 
 def test_a_wakeup_is_read_as_it_was_written() -> None:

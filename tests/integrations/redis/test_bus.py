@@ -15,8 +15,7 @@ from redis_server import RedisServer, redis_server
 from tailrace.errors import ConfigError, JournalError
 from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished
 from tailrace.integrations.redis import bus as bus_module
-from tailrace.integrations.redis.bus import RedisBus, ping
-from tailrace.integrations.redis.streams import GROWN, batch_of, fields_of, grown_fields, id_of, stream_of
+from tailrace.integrations.redis.bus import GROWN, RedisBus, batch_of, fields_of, grown_fields, id_of, ping, stream_of
 from tailrace.journal.bus import Committed
 from tailrace.ports import Batch
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from proof.platforms.slack import FakeSlack
+from proof.platforms.slack_channels import SlackChannel
+
 from tailrace.delivery.port import Place, Send
 from tailrace.integrations.slack.adapter import SlackPlatform
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.slack import FakeSlack
-from tailrace.testing.platforms.slack_channels import SlackChannel
 
 PERSON = {"user": "U7", "team": "T0TEAM"}
 SEND = Send("k", "hello")

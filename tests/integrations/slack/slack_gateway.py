@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from proof.platforms.slack import FakeSlack
+
 from gateway.gateways import running_gateway
-from tailrace.testing.platforms.slack import FakeSlack
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
 TEXT = " ".join(f"word{number}" for number in range(60))

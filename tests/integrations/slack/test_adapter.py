@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from proof.platforms.slack import FakeSlack, flood, refusal
 
 from integrations.slack.slack_app import PERSON, SEND, app, asked, listening
 from tailrace.delivery.port import (
@@ -38,7 +39,6 @@ from tailrace.errors import PlatformError
 from tailrace.integrations.slack.adapter import EDIT, OUTSIDE, OUTSIDE_IN_CHANNEL, STATUS, STREAM, SlackPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
-from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
 
 # ── actions ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from proof.platforms.slack import FakeSlack, flood
 
 from tailrace.delivery.port import Place
 from tailrace.integrations.slack.adapter import SlackPlatform
@@ -19,7 +20,6 @@ from tailrace.testing.conformance.platform import (
 )
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
 from tailrace.testing.platforms.loopback import Fault
-from tailrace.testing.platforms.slack import FakeSlack, flood
 
 
 class Rig(PlatformRig):

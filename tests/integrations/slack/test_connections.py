@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 import pytest
+from proof.platforms.slack import FakeSlack
 
 from integrations.slack.slack_app import app, listening
 from tailrace.delivery.port import MessageReceived
@@ -14,7 +15,6 @@ from tailrace.integrations.slack.adapter import SlackPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import bad_gateway, json_fault
-from tailrace.testing.platforms.slack import FakeSlack
 
 
 @driven

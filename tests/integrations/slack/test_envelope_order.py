@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from proof.platforms.slack import FakeSlack
+
 from integrations.slack.slack_app import listening
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.integrations.slack.envelope_order import LATE_S, OrderedTasks, order_keys
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Changing, silence
-from tailrace.testing.platforms.slack import FakeSlack
 
 
 def message(chat: str, thread: str, user: str, text: str = "hello") -> MessageReceived:

@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+from proof.platforms.slack import FakeSlack
 
 from gateway.gateway_process import gateway_process, kill_9
 from gateway.gateways import config_for, running_gateway
@@ -15,7 +16,6 @@ from tailrace.app import open_app
 from tailrace.gateway.chat_settings import PairedUser, Pairing
 from tailrace.gateway.gateway import Gateway
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.slack import FakeSlack
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
 
 

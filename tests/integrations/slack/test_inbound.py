@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import pytest
+from proof.platforms.slack import FakeSlack
 
 from integrations.slack.slack_app import PERSON, SEND, asked, listening
 from tailrace.delivery.port import Attachment, Button, ButtonPressed, MessageReceived, Place, Send, Sender, Sent
 from tailrace.gateway.inbound.quotations import with_quotations
 from tailrace.integrations.slack.inbound import BotAccount, parse_envelope, readable
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.slack import FakeSlack
 
 SHARED = {"is_share": True, "is_msg_unfurl": True, "author_name": "Bob", "fallback": "[1 Nov] Bob: …"}
 

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from proof.platforms.slack import FakeSlack
 
 from tailrace.errors import PlatformError
 from tailrace.integrations.slack.adapter import SCOPES, SlackPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import running
-from tailrace.testing.platforms.slack import FakeSlack
 
 PAGE = Path(__file__).parents[3] / "docs" / "integrations" / "slack.md"
 

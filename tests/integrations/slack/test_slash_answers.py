@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from proof.platforms.slack import FakeSlack, flood, refusal
 
 from gateway.gateways import config_for
 from integrations.slack.slack_gateway import TEXT, asked_in, env_for, served, settings_for
@@ -16,7 +17,6 @@ from tailrace.integrations.slack.slash import LATE, STRANGER
 from tailrace.ports import RUNS_LIMIT, NewRun
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, silence
-from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
 from tailrace.testing.provider import FaultyProvider, Scenario, reply
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from proof.platforms.slack import FakeSlack
 
 from integrations.slack.slack_app import listening
 from tailrace.delivery.port import AnyReply, Failed, Flood, LookUp, Place, Refused, Send, Sent, Unknown
 from tailrace.integrations.slack.slash import MAX_REMEMBERED, ResponseUrls, reason_of, why_not_here
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, json_fault, silence
-from tailrace.testing.platforms.slack import FakeSlack
 
 
 def command(channel: str, user: str, url: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from proof.platforms.slack import FakeSlack
 
 from integrations.slack.slack_app import app, listening
 from tailrace.delivery.port import MessageReceived, Update
@@ -13,7 +14,6 @@ from tailrace.integrations.slack.adapter import SlackPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import silence
-from tailrace.testing.platforms.slack import FakeSlack
 
 
 @driven

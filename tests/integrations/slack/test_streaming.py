@@ -9,6 +9,8 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from proof.platforms.slack import FakeSlack, refusal
+from proof.platforms.slack_channels import SlackChannel, SlackState
 
 from tailrace.delivery.port import Place
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
@@ -17,8 +19,6 @@ from tailrace.integrations.slack.workspace_limits import LONGEST_PAUSE_S, MAX_ST
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import silence
 from tailrace.testing.platforms.played_runs import Timed, chunks, play, show
-from tailrace.testing.platforms.slack import FakeSlack, refusal
-from tailrace.testing.platforms.slack_channels import SlackChannel, SlackState
 
 TEXT = " ".join(f"word{number}" for number in range(200))
 

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from proof.platforms.slack import FakeSlack, flood, refusal
+from proof.platforms.slack_channels import SlackMessage, SlackState
 
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Quoted, Sender
 from tailrace.gateway.inbound.quotations import MAX_OF_THREAD, UNREAD_THREAD
@@ -16,8 +18,6 @@ from tailrace.integrations.slack.inbound import BotAccount
 from tailrace.integrations.slack.thread_reader import PAGE, READ_S, read_thread
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, silence
-from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
-from tailrace.testing.platforms.slack_channels import SlackMessage, SlackState
 
 LENGTH = 2 * PAGE + 10
 ME = BotAccount("U0")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from proof.platforms.slack import FakeSlack, refusal
 
 from gateway.gateways import running_gateway
 from integrations.slack.slack_gateway import asked_in, env_for, served, settings_for
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, silence
-from tailrace.testing.platforms.slack import FakeSlack, refusal
 from tailrace.testing.provider import call, reply
 
 

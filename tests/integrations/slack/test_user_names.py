@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from proof.platforms.slack import FakeSlack, flood, refusal
 
 from tailrace.delivery.port import Sender
 from tailrace.integrations.slack.adapter import SlackPlatform
 from tailrace.integrations.slack.user_names import ASK_S, KEPT_S, RETRY_S
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, json_fault, silence
-from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
 
 ANNA = Sender("U7")
 

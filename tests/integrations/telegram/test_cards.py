@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import telegram
-from telegram.constants import MessageType
 
 from tailrace.delivery.port import MessageReceived
 from tailrace.gateway.inbound.quotations import with_quotations
 from tailrace.integrations.telegram.adapter import TelegramPlatform
-from tailrace.integrations.telegram.cards import SERVICE, UNKNOWN, UNREAD, card_of, is_service
+from tailrace.integrations.telegram.inbound import card_of
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.telegram import FakeTelegram
@@ -28,7 +27,6 @@ POLL |= {"type": "regular", "allows_multiple_answers": False, "allows_revoting":
 POLL |= {"options": [{"persistent_id": text, "text": text, "voter_count": 0} for text in ("Pizza", "Su\nshi")]}
 TASKS = [{"id": 1, "text": "milk", "completed_by_user": USER, "completion_date": 9}, {"id": 2, "text": "bread"}]
 INVOICE = {"title": "Boat", "description": "Red", "start_parameter": "", "currency": "EUR", "total_amount": 1}
-FILES = frozenset({"animation", "audio", "document", "live_photo", "photo", "video", "video_note", "voice"})
 CARDS: dict[str, tuple[Any, str]] = {
     "location": (POINT, "[location: 47.37, 8.54]"),
     "venue": (
@@ -71,20 +69,14 @@ def texts(inbox: CollectingInbox) -> list[str]:
     return [with_quotations(update) for update in inbox.updates if isinstance(update, MessageReceived)]
 
 
-def test_each_kind_that_the_library_knows_is_a_card_a_file_or_a_service_message() -> None:
-    assert {kind.value for kind in MessageType} - {"text"} == {*CARDS, *FILES} | (SERVICE - {"migrate_from_chat_id"})
-    assert set(UNREAD) <= CARDS.keys()
-
-
 @driven
-async def test_no_kind_of_message_is_silent() -> None:
+async def test_what_is_neither_text_nor_a_file_is_told_in_words() -> None:
     async with polling() as (fake, inbox):
         ada = fake.private(7)
         for kind, (described, _) in CARDS.items():
             fake.write(ada, fields={kind: described})
-        fake.write(ada, fields={"hologram": {"id": 1}})
-        await inbox.wait_for(len(CARDS) + 1)
-        assert texts(inbox) == [*(words for _, words in CARDS.values()), UNKNOWN]
+        await inbox.wait_for(len(CARDS))
+        assert texts(inbox) == [words for _, words in CARDS.values()]
 
 
 @driven
@@ -105,17 +97,12 @@ def test_a_release_of_the_library_that_does_not_know_a_kind_yet_reads_the_others
     def heard(**fields: Any) -> telegram.Message:
         described = {"message_id": 1, "date": 1, "chat": {"id": 7, "type": "private"}, **fields}
         message = telegram.Message.de_json(described, None)
-        for kind in ("checklist", "gift_upgrade_sent", "giveaway"):
+        for kind in ("checklist", "giveaway"):
             object.__delattr__(message, kind)  # as if the class had no such field
         return message
 
     assert card_of(heard(location=POINT)) == "[location: 47.37, 8.54]"
     assert card_of(heard(hologram={"id": 1})) == ""
-    assert is_service(heard(new_chat_title="Boats"))
-    assert not is_service(heard(hologram={"id": 1}))
-    newer = heard()
-    object.__setattr__(newer, "api_kwargs", {"gift_upgrade_sent": {"gift": {}}})
-    assert is_service(newer)
 
 
 @pytest.mark.parametrize(("emoji", "words"), [("👍", "👍"), (None, "[sticker]")])
@@ -171,7 +158,3 @@ async def test_a_reply_to_a_message_of_another_chat_brings_what_is_known_of_it()
         messages = [update for update in updates if isinstance(update, MessageReceived)]
         assert [[file.ref for file in one.quoted[0].files] for one in messages] == [["p"], [], [], ["p"], []]
         assert messages[3].text == "/stop", "a command, whatever it replies to"
-
-
-def test_a_message_of_the_library_has_each_kind_as_a_field() -> None:
-    assert {*SERVICE, *CARDS} <= set(telegram.Message.__slots__)

@@ -27,7 +27,7 @@ def write(telegram: FakeTelegram, chat: TelegramChat, text: str, *, age_s: float
 
 async def from_downtime(inbox: CollectingInbox, count: int) -> dict[str, bool]:
     updates = await inbox.wait_for(count)
-    return {update.text: update.from_downtime for update in updates if isinstance(update, MessageReceived)}
+    return {update.text: update.late_s is not None for update in updates if isinstance(update, MessageReceived)}
 
 
 @driven

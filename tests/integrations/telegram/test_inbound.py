@@ -109,20 +109,6 @@ def _photo_of(user: int) -> dict[str, object]:
 
 
 @driven
-async def test_a_bot_that_was_given_another_name_is_heard_by_it() -> None:
-    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
-        group = telegram.group(-100)
-        telegram.username = "river_bot"
-        telegram.write(group, "@river_bot hello", user=7)
-        telegram.write(group, "@some_other_bot hello", user=7)
-        telegram.write(group, "/help@river_bot", user=7)
-        await inbox.wait_for(3)
-        assert len(telegram.called("getMe")) == 2  # not for each message that names another bot
-        heard = [(update.text, update.addressed) for update in inbox.updates if isinstance(update, MessageReceived)]
-        assert heard == [("hello", True), ("@some_other_bot hello", False), ("/help", True)]
-
-
-@driven
 async def test_a_reply_brings_along_what_it_replies_to() -> None:
     async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
         telegram.group(-100)

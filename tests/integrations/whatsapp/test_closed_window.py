@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from proof.platforms.whatsapp import FakeWhatsApp, Person
+
 from integrations.whatsapp.test_gateway import served
 from tailrace.delivery.undelivered import SENT_AGAIN
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.whatsapp import FakeWhatsApp, Person
 from tailrace.testing.provider import Scenario, reply
 
 SLOW = Scenario(reply=reply("It was **Ada**."), headers_after_s=30.0)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from proof.platforms.whatsapp import FakeWhatsApp, failure
 
 from tailrace.delivery.port import HookRequest, Place
 from tailrace.integrations.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
@@ -19,7 +20,6 @@ from tailrace.testing.conformance.platform import (
 )
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
 from tailrace.testing.platforms.loopback import Fault
-from tailrace.testing.platforms.whatsapp import FakeWhatsApp, failure
 
 NOW = 1_800_000_000.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.delivery.port import Quoted
-from tailrace.integrations.whatsapp.context import MAX_REMEMBERED_CHARS, RecentTexts
+from tailrace.integrations.whatsapp.inbound import RecentTexts
 
 
 def test_the_oldest_texts_are_forgotten_first() -> None:
@@ -13,13 +13,3 @@ def test_the_oldest_texts_are_forgotten_first() -> None:
     assert recent.quoted("chat", "0") == Quoted(what="an earlier message")
     assert [recent.quoted("chat", key).text[:6] for key in "12"] == ["text 1", "text 2"]
     assert len(recent.quoted("chat", "2").text) == len("text 2 ") + 300
-
-
-def test_many_long_texts_have_a_bound_together() -> None:
-    recent = RecentTexts()
-    count = MAX_REMEMBERED_CHARS // 4000
-    for number in range(count + 2):
-        recent.add("chat", str(number), "x" * 4000, is_ours=True)
-        recent.add("chat", str(number), "y" * 4000, is_ours=True)  # the same one again takes no more room
-    known = [number for number in range(count + 2) if recent.quoted("chat", str(number)).text]
-    assert known == list(range(2, count + 2))

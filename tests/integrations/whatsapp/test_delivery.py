@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from proof.platforms.whatsapp import FakeWhatsApp, Person, failure
+
 from tailrace.delivery.port import Place
 from tailrace.integrations.whatsapp.adapter import WhatsAppPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.played_runs import show
-from tailrace.testing.platforms.whatsapp import FakeWhatsApp, Person, failure
 
 TEXT = " ".join(f"word{number}" for number in range(300))
 

@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from proof.platforms.whatsapp import FakeWhatsApp
 
 from integrations.whatsapp.test_gateway import served
 from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.port import MessageLost, Place, Sender
 from tailrace.integrations.whatsapp.inbound import NOTIFICATIONS, lost, statuses_in
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.whatsapp import FakeWhatsApp
 from tailrace.testing.provider import reply
 
 KEY = "run_1.t0.0.0"

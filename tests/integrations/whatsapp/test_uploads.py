@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from proof.platforms.whatsapp import FakeWhatsApp
 
 from integrations.whatsapp.test_delivery import asked, number
-from tailrace.delivery.port import AnyReply, Refused, Sent, Upload
+from tailrace.delivery.port import AnyReply, Sent, Upload
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.whatsapp import FakeWhatsApp
 
 
 def uploaded(name: str, media_type: str, content: bytes) -> tuple[AnyReply, list[tuple[str, str, bytes]]]:
@@ -36,10 +36,3 @@ def test_what_meta_takes(name: str, media_type: str, content: bytes, kind: str) 
     reply, files = uploaded(name, media_type, content)
     assert isinstance(reply, Sent)
     assert files == [(kind, "" if kind == "image" else name, content)]
-
-
-def test_what_meta_does_not_take_is_said() -> None:
-    assert uploaded("a.zip", "application/zip", b"PK\x03\x04\x00\xff") == (
-        Refused("WhatsApp takes no file of the type application/zip"),
-        [],
-    )

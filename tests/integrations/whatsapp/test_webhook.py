@@ -12,7 +12,7 @@ import pytest
 from integrations.whatsapp.whatsapp_number import ADA, NOW, deliver, fake, number, post
 from tailrace.delivery.port import HookRequest, MessageReceived, Place, Sender
 from tailrace.integrations.whatsapp.adapter import HOOK_PATH
-from tailrace.integrations.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S, is_signed
+from tailrace.integrations.whatsapp.inbound import REPLAY_WINDOW_S, is_signed
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
 
@@ -50,8 +50,7 @@ async def test_J120_only_the_raw_body_with_its_own_signature_is_taken() -> None:
         (0, 1, 200, ""),
         (REPLAY_WINDOW_S - 60, 1, 200, ""),
         (REPLAY_WINDOW_S + 60, 0, 200, "a message of 15550001 is passed over: it is older than 24 hours"),
-        (-CLOCK_SKEW_S + 60, 1, 200, ""),
-        (-CLOCK_SKEW_S - 60, 0, 503, "set the clock"),  # ours is behind: WhatsApp delivers it again
+        (-3600, 1, 200, ""),  # our clock is behind
     ],
 )
 def test_J120_a_kept_body_is_not_taken_outside_of_the_window(
@@ -84,24 +83,6 @@ def test_a_timestamp_that_is_no_number_is_told_as_that(timestamp: str, caplog: p
         ask()
     [told] = [record.getMessage() for record in caplog.records]
     assert told.startswith(f"a message of 15550001 is passed over: its timestamp is no number: '{timestamp[:39]}")
-
-
-def test_a_message_to_another_number_of_the_account_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    @driven
-    async def ask() -> None:
-        async with fake() as whatsapp, number(whatsapp) as platform:
-            ada, inbox = whatsapp.person("15550001"), CollectingInbox()
-            whatsapp.phone_number_id = "999"
-            others = [whatsapp.message(ada, "hello"), whatsapp.message(ada, "anybody?")]
-            tells_of_none = whatsapp.taken(ada, "wamid.out", "k")
-            for body in (*others, tells_of_none):
-                assert await deliver(whatsapp, platform, inbox, body) == 200
-            assert inbox.updates == []
-
-    with caplog.at_level(logging.WARNING, "tailrace.integrations.whatsapp"):
-        ask()
-    said = "a message to 15550000 is passed over: its phone_number_id is 999, the config has 106540352242922"
-    assert [record.getMessage() for record in caplog.records] == [said]
 
 
 @driven

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from proof.platforms.whatsapp import FakeWhatsApp
+
 from tailrace.delivery.port import HookAnswer, HookRequest, Place
 from tailrace.integrations.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
-from tailrace.testing.platforms.whatsapp import FakeWhatsApp
 
 NOW = 1_800_000_000.0
 ADA = Place("whatsapp", "15550001")

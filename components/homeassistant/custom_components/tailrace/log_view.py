@@ -57,6 +57,10 @@ PASSED_OVER = frozenset(
         "step_failed",
         "step_finished",
         "step_cancelled",
+        "steer_accepted",
+        "steer_committed",
+        "steer_returned",
+        "sub_run_started",
         "llm_delta",
     }
 )

@@ -227,7 +227,6 @@ class Chain:
         self.messages: list[ChatMessage] = []
         self._limit = capabilities.limit
         self._unit: Unit = capabilities.unit
-        self._max_links = capabilities.max_links
         self._source = ""
         self._parts: list[Part] = []
         self._texts: dict[int, tuple[Part, str]] = {}  # of parts that a cut has ended, which are asked for often
@@ -262,7 +261,7 @@ class Chain:
         before = carried(self._parts[-1], source) if self._parts else ""
         start = self._parts[-1].end if self._parts else 0
         message = self.message(len(self._parts))
-        part = part_from(source, start, before, message.limit, self._unit, self._max_links)
+        part = part_from(source, start, before, message.limit, self._unit)
         if message.end is not None and start < message.end <= part.end:
             return Part(start, message.end, part.before, whole=True)
         return part

@@ -116,13 +116,14 @@ class Outline:
         # The bubble that the next chunk is added to: after the run's end, the text that a non-streaming call returns.
         self.answer: TextSlot | None = None
         self.finished: events.RunFinished | None = None
-        self.parked = False  # the run was set aside: nothing happens in it until a person ends it
+        self.parked = False  # nothing is awaited: the run was set aside, or the chat is asked its questions alone
         self.hinted = False
         self._view = RunView()
         self._presenter = presenter
         self._hints = hints
         self._edits = edits
         self._purpose: Purpose = purpose
+        self._questions_only = False
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
         self._last_tool = ""
@@ -133,6 +134,10 @@ class Outline:
     def begin_with(self, text: str) -> None:
         """What stands above an answer that was kept back. Call it before any entry is applied."""
         self.slots.append(NoteSlot(KEPT_BACK_KEY, text))
+
+    def show_questions_only(self) -> None:
+        """Call it before any entry is applied."""
+        self.parked = self._questions_only = True
 
     @property
     def open_approval(self) -> events.ApprovalAsked | None:
@@ -157,15 +162,18 @@ class Outline:
     def apply(self, entry: Entry) -> bool:
         """Whether slots that were complete may have changed."""
         made = self._view.apply(entry)
+        if self._questions_only:
+            made = [change for change in made if isinstance(change, changes.Asked | changes.Answered | changes.Ended)]
         for change in made:
             if change.__class__ is changes.TextGrew:  # nearly every entry: ahead of the match for speed alone
                 self._grow(change)
             else:
-                self.parked = isinstance(change, changes.UserNotice) and change.kind == "parked"
+                is_parked = isinstance(change, changes.UserNotice) and change.kind == "parked"
+                self.parked = is_parked or self._questions_only
                 self._apply(change)
         return any(change.__class__ in _REVISIONS for change in made)
 
-    def _apply(self, change: changes.Change) -> None:
+    def _apply(self, change: changes.Change) -> None:  # noqa: C901 - one case per change
         match change:
             case changes.TextGrew():
                 self._grow(change)
@@ -182,6 +190,8 @@ class Outline:
                 self._answer(answer)
             case changes.UserNotice() | changes.ToolRunsLong():
                 self._notice(change)
+            case changes.Steered(steer=steer):
+                self._note(f"s{change.seq}", self._presenter.steered(steer), kind=f"steer_{steer.state}")
             case changes.Restored(state=state):
                 self._restore(state)
             case changes.Ended(finished=finished):
@@ -249,10 +259,9 @@ class Outline:
             self._note(f"n{notice.seq}", text, kind=kind)
 
     def _progress(self, notice: changes.UserNotice) -> None:
-        for index, slot in self._tools.items():
-            tool = slot.tools[index]
-            if tool.ok is None and tool.tool_name == notice.extra.get("tool_name"):
-                slot.texts[index] = _sendable(notice.text)
+        index = notice.extra["index"]
+        if (slot := self._tools.get(index)) is not None:
+            slot.texts[index] = _sendable(notice.text)
 
     def _show_files(self) -> None:
         """Files are recorded right before the end of their tool: they stand below its line."""
@@ -314,6 +323,9 @@ class Outline:
         """The last bubble shows the run's output, which may differ from the streamed text, and whether it was cut."""
         self._show_files()
         self._close_questions(finished.error)
+        if self._questions_only:
+            self.finished = finished
+            return
         if finished.output:
             bubble = self._bubble()
             bubble.replace(self._presenter.answer(finished))

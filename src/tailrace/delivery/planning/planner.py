@@ -63,7 +63,7 @@ class Showing(Value):
 class Planner:
     """One answer in one place. `name` is the delivery's, unique and stable: message keys begin with it."""
 
-    def __init__(  # noqa: PLR0913 - one keyword per setting
+    def __init__(
         self,
         name: str,
         place: Place,
@@ -74,15 +74,14 @@ class Planner:
         pace: Pace,
         hints: bool = False,
         purpose: port.Purpose = "answer",
-        resumed: bool = False,
     ) -> None:
-        """`purpose` is that of the run's own texts. `resumed`: another process began the delivery."""
+        """`purpose` is that of the run's own texts."""
         mode: port.Mode = capabilities.mode if showing.streaming else "whole"
         if mode in ("edit", "stream") and not capabilities.edits:
             mode = "whole"
         self.state = DeliveryState(place, capabilities, pace, mode)
         self.outline = Outline(presenter, hints=hints, edits=capabilities.edits, purpose=purpose)
-        self._notes = TransientNotices(self.outline, self.state, presenter, resumed=resumed)
+        self._notes = TransientNotices(self.outline, self.state, presenter)
         self._capabilities = capabilities
         self._pace = pace
         self._name = name

@@ -21,6 +21,7 @@ from tailrace.events import (
     GatewayNotice,
     RunFailure,
     RunFinished,
+    SteerSoFar,
     ToolSoFar,
 )
 from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
@@ -60,10 +61,6 @@ _BACKTICKS = re.compile("`+")
 
 def restart_notice() -> GatewayNotice:
     return GatewayNotice("restart", "⏸ Restarting; this goes on afterwards.")
-
-
-def online_notice() -> GatewayNotice:
-    return GatewayNotice("online", "▶️ Back online; going on with this.")
 
 
 def long_run_notice(silent_s: float, activity: str) -> GatewayNotice:
@@ -154,6 +151,13 @@ class Presenter:
             return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{text.removeprefix(name)}"
         return text if kind not in _QUIET_NOTICES else None
 
+    def steered(self, steer: SteerSoFar) -> str | None:
+        """What became of a message for the answer under way; several that were read at once have one line."""
+        if steer.state == "committed":
+            return "↪ Your message is taken up."
+        is_lost = steer.state == "returned" and steer.reason != "taken_back"
+        return "↩ The answer ended before it took your message up. Send it again." if is_lost else None
+
     def hint(self, tool_name: str) -> str | None:
         """Shown at most once per user."""
         if self.chrome == "verbose":
@@ -168,6 +172,8 @@ class Presenter:
         lines += ["", fenced(asked.command), ""]
         if asked.scope:
             lines += [code_span(asked.scope), ""]
+        if approval.decision is None and asked.expires_at:
+            lines += [f"It stands for {_duration(asked.expires_at - asked.asked_at)}.", ""]
         if approval.decision is not None:
             lines.append(self.outcome(approval) or "")
         elif not buttons:
@@ -288,6 +294,10 @@ def _longest_run(text: str) -> int:
 
 def _plain_type(media_type: str) -> str:
     return re.sub(r"[^\w.+/-]", "", media_type) or "a file"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 def _size(file: ToolFile) -> str:

@@ -117,9 +117,9 @@ class _MessageReply:
         match reply:
             case port.Sent(message_id=message_id):
                 return self._arrived(message_id)
-            case port.Unknown(reason=reason, raised=raised, unlikely=unlikely):
+            case port.Unknown(reason=reason, unlikely=unlikely):
                 facts = self._in_doubt()
-                if (raised or unlikely) and self._message.state == "unresolved":
+                if unlikely and self._message.state == "unresolved":
                     self._note_unshown(reason)
                 return facts
             case port.Accepted() | port.NotModified() | port.NotFound():

@@ -1,4 +1,4 @@
-"""Notices that hold for a while: the process restarts, it is back, the run has shown nothing new for minutes.
+"""Notices that hold for a while: the process restarts, the run has shown nothing new for minutes.
 
 Pure. They belong to no entry of the log, so that they never change the order or the keys of its slots. A notice is
 edited in place where messages can be edited, and deleted once something else was shown where messages can be deleted.
@@ -8,28 +8,24 @@ On other platforms each one is a message, and further ones come at growing inter
 from __future__ import annotations
 
 from tailrace.delivery.planning.outline import NoteSlot, Outline
-from tailrace.delivery.planning.presenter import Presenter, long_run_notice, online_notice, restart_notice
+from tailrace.delivery.planning.presenter import Presenter, long_run_notice, restart_notice
 from tailrace.delivery.planning.state import DeliveryState
 from tailrace.events import GatewayNotice
 
 LONG_RUN_S = 180.0  # without anything new, after which the chat is told that the run goes on
 UPDATE_S = 60.0  # between two edits of that notice
-ONLINE_AFTER_S = 3.0  # an answer that is complete by then speaks for itself
 _PREFIX = "p"
 
 
 class TransientNotices:
-    def __init__(self, outline: Outline, state: DeliveryState, presenter: Presenter, *, resumed: bool) -> None:
-        """`resumed`: another process began this delivery."""
+    def __init__(self, outline: Outline, state: DeliveryState, presenter: Presenter) -> None:
         self.slots: list[NoteSlot] = []
         self._outline, self._state, self._presenter = outline, state, presenter
         self._edits = state.capabilities.edits
-        self._resumed = resumed
         self._note: NoteSlot | None = None  # the one that holds now
         self._left: NoteSlot | None = None  # the last one of another process
-        self._began_at: float | None = None
         self._news_at = 0.0
-        self._next_at = 0.0  # when the run will have been silent for so long that it is said
+        self._next_at: float | None = None  # when the run will have been silent for so long that it is said
 
     def restore(self) -> None:
         """Adopts the notices that another process has sent: they are deleted, the last one once it is known whether it
@@ -45,26 +41,17 @@ class TransientNotices:
     def news(self, now: float) -> None:
         """Something else was shown."""
         self._news_at, self._next_at = now, now + LONG_RUN_S
-        self._resumed = False
         self._withdraw()
 
     def due(self, now: float, *, idle: bool) -> float:
         """Adds the notice that is due, and returns when to ask again. `idle`: the run goes on, the chat waits for it,
         and no shown text is growing."""
-        if self._began_at is None:
-            self._began_at = self._news_at = now
-            self._next_at = now + LONG_RUN_S
+        if self._next_at is None:
+            self._news_at, self._next_at = now, now + LONG_RUN_S
         if not idle:
-            self._resumed = False
             self._withdraw()
             self._next_at = max(self._next_at, now + LONG_RUN_S)
             return float("inf") if self._outline.finished is not None else self._next_at
-        if self._resumed:
-            online_at = self._began_at + ONLINE_AFTER_S
-            if now < online_at:
-                return online_at
-            self._resumed = False
-            self._say(online_notice())
         if now >= self._next_at:
             silent_s = now - self._news_at
             self._say(long_run_notice(silent_s, self._outline.activity))

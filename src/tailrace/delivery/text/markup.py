@@ -6,10 +6,11 @@ marks around text has a module of its own in its integration.
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, assert_never
+from unicodedata import east_asian_width
+
+from rich.cells import cell_len
 
 from tailrace.delivery.text import markdown as md
 from tailrace.delivery.text.parser import is_link
@@ -19,14 +20,7 @@ BULLETS = ("•", "◦", "▪")
 BOXES = {True: "☑", False: "☐"}  # of a task that is done, or not
 INDENT = "  "  # of what belongs to an item of a list, a level
 WIDE = 40  # places that a column of a table may have for one cell's sake
-# What takes no place of its own: an emoji that is joined to the one before it, shades of skin, and the joiners.
-_JOINED = re.compile("\\u200d[\\u2600-\\u27bf\\U0001f300-\\U0001faff]|[\\u200d\\ufe0e\\ufe0f\\U0001f3fb-\\U0001f3ff]")
-# How the names of the letters begin that are written without spaces between words, or with particles at the word.
-_WITHOUT_SPACES = (
-    *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HALFWIDTH", "BOPOMOFO", "HANGUL", "YI "),
-    *("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE", "BALINESE", "TAI "),
-)
-_SOURCE_MARKS: dict[md.Style, str] = {"bold": "**", "italic": "*", "strike": "~~"}
+_HEADINGS = 3  # levels that a rich platform knows
 
 
 def text_of(nodes: Iterable[md.Node]) -> str:
@@ -45,36 +39,31 @@ def columns(table: md.Table) -> str:
 
 
 def _padded(cell: str, width: int, side: md.Side) -> str:
-    room = max(0, width - _width(cell))
+    room = max(0, width - cell_len(cell))
     before = {"left": 0, "center": room // 2, "right": room}[side]
     return " " * before + cell + " " * (room - before)
 
 
 def _column_width(cells: Iterable[str]) -> int:
-    widths = sorted(map(_width, cells))
+    widths = sorted(map(cell_len, cells))
     return min(widths[-1], max(WIDE, 2 * widths[len(widths) // 2]))
-
-
-def _width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    joined = _JOINED.sub("", text)
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in joined
-    )
 
 
 # ── platforms with other marks ───────────────────────────────────────────────────────────────────────────────────
 
 
 class Flavour(NamedTuple):
-    """The marks of one platform, each of which stands before and after what it marks. Empty: there is no such mark."""
+    """The marks of one platform, each of which stands before and after what it marks. Empty: there is no such mark.
+    `is_rich`: it also reads headings, links and the language of code as Markdown has them. `escape` makes a text of
+    what the platform would take for marks."""
 
     bold: str = ""
     italic: str = ""
     strike: str = ""
     code: str = ""
     block: str = ""
+    is_rich: bool = False
+    escape: Callable[[str], str] = str
 
 
 def marked_text(text: str, flavour: Flavour) -> str:
@@ -112,16 +101,20 @@ def _block(block: md.Block, flavour: Flavour, depth: int) -> str:
     match block:
         case md.Paragraph(children=children):
             return _inline(children, flavour).replace("\n", start)
+        case md.Heading(level=level, children=children) if flavour.is_rich and level <= _HEADINGS:
+            return f"{'#' * level} {_inline(children, flavour)}"
         case md.Heading(children=children):
-            return _marked(flavour.bold, text_of(children).replace("\n", " "))
+            return _marked(flavour.bold, flavour.escape(text_of(children).replace("\n", " ")))
         case md.ItemList(children=items):
             return _blocks(items, flavour, depth)
         case md.Item(children=inner):
-            return f"{bullet(block, depth)} {_blocks(inner, flavour, depth + 1)}"
+            sign = block.marker if flavour.is_rich and block.done is None else bullet(block, depth)
+            return f"{sign} {_blocks(inner, flavour, depth + 1)}"
         case md.Quote(children=inner):
-            return start.join("> " + line for line in _blocks(inner, flavour).split("\n"))
-        case md.CodeBlock(text=text):
-            return _fenced(text, flavour)
+            lines = _blocks(inner, flavour).split("\n")  # a quote within a quote is one
+            return start.join("> " + line.removeprefix("> ") for line in lines)
+        case md.CodeBlock(info=info, text=text):
+            return _fenced(text, flavour, info if flavour.is_rich and info.isalnum() else "")
         case md.Table():
             return _fenced(columns(block), flavour)
         case md.Rule():
@@ -141,34 +134,27 @@ def _inline(nodes: Iterable[md.Node], flavour: Flavour, *, urls: bool = True, be
         right = _first_character(rest[place : place + 1]) if place < len(rest) else after
         match node:
             case str():
-                shown.append(node)
+                shown.append(flavour.escape(node))
             case md.Code(text=text):
-                shown.append(f"{flavour.code}{text}{flavour.code}")
+                mark, end = ("`` ", " ``") if flavour.is_rich and "`" in text else (flavour.code, flavour.code)
+                shown.append(f"{mark}{text}{end}")
             case md.Styled(style=style, children=children):
                 text = _inline(children, flavour, urls=urls, before=left, after=right)
                 shown.append(_marked(_mark(style, flavour, left, right), text))
             case md.Link(url=url, children=children):
                 text = _inline(children, flavour, urls=urls, before=left, after="" if urls else right)
-                shown.append(_link(url, text) if urls else text)
+                shown.append(_link(url, text, flavour) if urls else text)
             case _:
                 assert_never(node)
     return "".join(shown)
 
 
 def _mark(style: md.Style, flavour: Flavour, left: str, right: str) -> str:
-    """The mark of the style between these two characters. Inside of a word these platforms read none. `5*3 and 2*2` or
-    `2**3 and 4**5` is emphasis to Markdown and arithmetic to people: the signs stay."""
-    if not _is_letter(left) and not _is_letter(right):
-        return {"bold": flavour.bold, "italic": flavour.italic, "strike": flavour.strike}[style]
-    is_sign = style == "italic" or left.isdigit() or right.isdigit() or (_is_letter(left) and _is_letter(right))
-    return _SOURCE_MARKS[style] if is_sign else ""
-
-
-def _is_letter(character: str) -> bool:
-    """Whether a mark next to it is inside of a word. Languages without spaces have no such insides."""
-    if character.isascii() or character.isdigit():
-        return character.isalnum()
-    return character.isalnum() and not unicodedata.name(character, "").startswith(_WITHOUT_SPACES)
+    """The mark of the style between these two characters. Inside of a word these platforms read none; languages
+    without spaces have no such insides."""
+    if any(character.isalnum() and east_asian_width(character) not in "WF" for character in (left, right)):
+        return ""
+    return {"bold": flavour.bold, "italic": flavour.italic, "strike": flavour.strike}[style]
 
 
 def _first_character(nodes: Sequence[md.Node]) -> str:
@@ -194,11 +180,17 @@ def _marked(mark: str, text: str) -> str:
     return f"{text[:start]}{mark}{inner}{mark}{text[start + len(inner) :]}"
 
 
-def _fenced(text: str, flavour: Flavour) -> str:
-    return f"{flavour.block}\n{text}\n{flavour.block}" if flavour.block else text
+def _fenced(text: str, flavour: Flavour, language: str = "") -> str:
+    """A code block ends at its first closing mark: a mark inside the text is broken up by a zero-width space."""
+    if not flavour.block:
+        return text
+    code = text.replace(flavour.block, f"{flavour.block[:-1]}\u200b{flavour.block[-1]}")
+    return f"{flavour.block}{language}\n{code}\n{flavour.block}"
 
 
-def _link(url: str, text: str) -> str:
+def _link(url: str, text: str, flavour: Flavour) -> str:
     if not is_link(url):
         return text or url
+    if flavour.is_rich and text and text != flavour.escape(url):
+        return f"[{text}]({url})"
     return url if not text or text == url else f"{text} ({url})"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from typing import Final
 
 from markdown_it import MarkdownIt
 from markdown_it.parser_inline import ParserInline
@@ -22,17 +23,47 @@ from markdown_it.rules_inline.state_inline import Scanned
 from markdown_it.token import Token
 from markdown_it.utils import EnvType
 
-from tailrace.delivery.text.math import read_math
-
 MAX_NESTING = 20  # markdown-it's levels: a quote takes one, a list two
 MAX_COLUMNS = 32  # of a table: every short row is filled up to its width
-
 FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marker>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
 _MARK = re.compile(r"[*_~`]")  # what emphasis and code are made of
-_SCHEMES = r"(?:https?|mailto|tel|tg|matrix):"
-_LINKED = re.compile(_SCHEMES, re.IGNORECASE)
-LINK = re.compile(rf"(?:\]\(|<){_SCHEMES}", re.IGNORECASE)  # where a link's address begins
+_LINKED = re.compile(r"(?:https?|mailto|tel|tg|matrix):", re.IGNORECASE)
 _CELL_END = re.compile(r"(?<!\\)\|")
+
+_PAIRS: Final = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
+
+
+def read_math(state: StateInline, silent: bool) -> bool:
+    opening = state.src[state.pos : state.pos + 2]
+    end = _end_of_pair(state, opening) if opening in _PAIRS else _end_of_dollar(state)
+    if end <= state.pos:
+        return False
+    if not silent:
+        state.push("text", "", 0).content = state.src[state.pos : end]
+    state.pos = end
+    return True
+
+
+def _end_of_pair(state: StateInline, opening: str) -> int:
+    closing = _PAIRS[opening]
+    missing = state.env.setdefault("math_missing", {})
+    if missing.get(closing) == state.src:
+        return -1
+    at = state.src.find(closing, state.pos + 2, state.posMax)
+    if at < 0:
+        missing[closing] = state.src
+        return -1
+    return at + 2
+
+
+def _end_of_dollar(state: StateInline) -> int:
+    """`$x$`: text touches both marks, and no digit follows the second, so that prices stay prices."""
+    src, start = state.src, state.pos
+    if src[start] != "$" or src[start + 1 : start + 2].isspace():
+        return -1
+    at = src.find("$", start + 1, state.posMax)
+    touches = at > start + 1 and not src[at - 1].isspace() and not src[at + 1 : at + 2].isdigit()
+    return at + 1 if touches and "\n" not in src[start:at] else -1
 
 
 def is_link(url: str) -> bool:

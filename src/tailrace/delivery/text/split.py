@@ -1,22 +1,19 @@
 """Long text as a chain of messages, each within the platform's limit by the platform's own count.
 
-Pure. Cuts are prefix-stable: where a part ends depends only on the first `limit` units from where it begins (and on the
-links in them, where a platform takes only so many), so what was sent never changes while the text grows. Fences are
-closed and reopened, tables take their head along, links stay whole; every part is at least one character long, so it
-always comes to an end (G82, G84).
+Pure. Cuts are prefix-stable: where a part ends depends only on the first `limit` units from where it begins, so what
+was sent never changes while the text grows. Fences are closed and reopened, tables take their head along, links stay
+whole; every part is at least one character long, so it always comes to an end (G82, G84).
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from tailrace.delivery.port import Unit
 from tailrace.delivery.text.balance import open_markup
-from tailrace.delivery.text.parser import FENCE, LINK, fence_after
+from tailrace.delivery.text.parser import FENCE, fence_after
 
 CURSOR = " ▌"
 HEADROOM = 32  # units kept free in every part: for the cursor, and for closing what a cut leaves open
@@ -32,7 +29,6 @@ _KEPT_WHOLE = re.compile(
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _TABLE_LINE = re.compile(r"[ \t]*\|")
 _TABLE_DELIMITER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
-_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 
 
 class Part(NamedTuple):
@@ -73,15 +69,13 @@ def fitting(text: str, start: int, room: int, unit: Unit) -> int:
     return start + len(data[: room * size].decode(encoding, "ignore"))
 
 
-def part_from(text: str, start: int, before: str, limit: int, unit: Unit, max_links: int = 0) -> Part:
-    """The part that begins at `start`, where `before` stands ahead of it. `max_links` of one part; 0: any number."""
+def part_from(text: str, start: int, before: str, limit: int, unit: Unit) -> Part:
+    """The part that begins at `start`, where `before` stands ahead of it."""
     limit = max(limit, MIN_LIMIT)
     room = limit - HEADROOM - units(before, unit)
     if room < limit // 4:  # what would be carried along leaves no room for the text itself
         before, room = "", limit - HEADROOM
     end = fitting(text, start, room, unit)
-    if max_links:
-        end = _before_link(text, start, end, max_links)
     if end >= len(text):
         return Part(start, len(text), before, whole=False)
     cut = _best_cut(text, start, max(end, start + 1), _fence_of(before))
@@ -98,21 +92,13 @@ def carried(part: Part, source: str) -> str:
     return _table_head(text) if text.endswith("\n") and following == "|" else ""
 
 
-def parts(text: str, limit: int, unit: Unit, max_links: int = 0) -> Iterator[Part]:
+def parts(text: str, limit: int, unit: Unit) -> Iterator[Part]:
     """All parts of the text."""
-    part = part_from(text, 0, "", limit, unit, max_links)
+    part = part_from(text, 0, "", limit, unit)
     yield part
     while part.whole and part.end < len(text):
-        part = part_from(text, part.end, carried(part, text), limit, unit, max_links)
+        part = part_from(text, part.end, carried(part, text), limit, unit)
         yield part
-
-
-def _before_link(text: str, start: int, end: int, count: int) -> int:
-    """`end`, or the address of the first link after so many. The cut falls before all of that link: `_KEPT_WHOLE`."""
-    if text.count("](", start, end) + text.count("<", start, end) <= count:  # nearly every text: ahead for speed alone
-        return end
-    beyond = next(islice(LINK.finditer(text, start, end), count, None), None)
-    return end if beyond is None else beyond.start()
 
 
 def _fence_of(before: str) -> str:
@@ -162,7 +148,7 @@ def _best_cut(text: str, start: int, end: int, fence: str) -> int:
         at = after
     if not fence and (at == start or not _HEADING.match(text, at, end)):  # a heading stays whole
         places.word = _last_word_end(text, at, end)
-    return places.best(start, end) or _whole_character(text, start, end)
+    return places.best(start, end) or end
 
 
 def _last_word_end(text: str, start: int, end: int) -> int:
@@ -178,32 +164,6 @@ def _last_word_end(text: str, start: int, end: int) -> int:
     if kept and start + kept[-1][0] > start and kept[-1][1] == len(line):
         best = max(best, start + kept[-1][0])
     return best
-
-
-def _whole_character(text: str, start: int, end: int) -> int:
-    """`end`, or a little before it where a character of several code points would be cut in two."""
-    for cut in range(end, max(start, end - 16), -1):
-        if not _joins(text, start, cut):
-            return cut
-    return end
-
-
-def _joins(text: str, start: int, cut: int) -> bool:
-    before, after = text[cut - 1], text[cut]
-    if before == _JOINER or after in (_JOINER, _EMOJI_STYLE) or unicodedata.combining(after):
-        return True
-    if "\U0001f3fb" <= after <= "\U0001f3ff":  # a skin tone belongs to what it colours
-        return True
-    if not _is_flag_half(after):
-        return before == "\r" and after == "\n"
-    halves = 0
-    while cut - 1 - halves >= start and _is_flag_half(text[cut - 1 - halves]):
-        halves += 1
-    return halves % 2 == 1
-
-
-def _is_flag_half(char: str) -> bool:
-    return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
 def _table_head(text: str) -> str:

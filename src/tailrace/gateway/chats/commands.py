@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol
 
 from msgspec.structs import replace
 
+from tailrace.agent.turn_spec import Busy
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
 from tailrace.app.slash_commands import CHAT_HELP, ChatCommand, CommandCall
@@ -32,9 +35,12 @@ from tailrace.gateway.inbound.speaker_names import SpeakerNames
 MAX_QUESTION = 80  # characters of the question that a conversation is known by
 
 
-class ChatCommands:
-    """`ask` answers a message as a question."""
+class AskAgent(Protocol):
+    async def __call__(self, message: MessageReceived, busy: Busy | None = None, /) -> None:
+        """Answers the message as a question. `busy`: instead of what the config says."""
 
+
+class ChatCommands:
     def __init__(
         self,
         app: App,
@@ -42,7 +48,7 @@ class ChatCommands:
         sessions: PlaceSessions,
         runs: PlaceRuns,
         names: SpeakerNames,
-        ask: Callable[[MessageReceived], Awaitable[None]],
+        ask: AskAgent,
     ) -> None:
         self._app = app
         self._deliveries = deliveries
@@ -50,7 +56,6 @@ class ChatCommands:
         self._runs = runs
         self._names = names
         self._ask = ask
-        self._started_at = time.time()
         # Each returns what is said then; empty: it has said it, or nothing is to be said.
         self._handlers: dict[str, Callable[[MessageReceived, str], Awaitable[str]]] = {
             "approve": self._approve,
@@ -58,6 +63,8 @@ class ChatCommands:
             "new": self._begin,
             "back": self._go_back,
             "stop": self._stop,
+            "steer": partial(self._say_meanwhile, "steer"),
+            "queue": partial(self._say_meanwhile, "queue"),
             "model": self._model,
             "verbose": self._switch_verbose,
             "yolo": self._switch_yolo,
@@ -85,24 +92,12 @@ class ChatCommands:
         """Whether a command that was typed while no process ran may mean something else by now. An answer means the
         question that was open when it was typed, not one that was asked later."""
         if message.late_s is None:
-            return message.from_downtime and await self._means_another(message, command)
+            return False
         if command.name not in ("approve", "deny"):
             return not command.row.works_late
         asked = await self._runs.open_approval(message.place, message.sender)
         typed_at = time.time() - message.late_s if message.late_s else 0.0
         return asked is not None and not 0.0 < asked.asked_at <= typed_at
-
-    async def _means_another(self, message: MessageReceived, command: ChatCommand) -> bool:
-        """Of a command from before the start: whether it loosens something, or would answer a question that was asked
-        since."""
-        match command.name:
-            case "yolo":
-                return switched(command.argument, now=await self._sessions.is_yolo(message.place)) is True
-            case "approve" | "deny":
-                asked = await self._runs.open_approval(message.place, message.sender)
-                return asked is not None and asked.asked_at > self._started_at
-            case _:
-                return False
 
     async def _approve(self, message: MessageReceived, scope: str) -> str:
         return await self._answer(message, scope or "once")
@@ -132,6 +127,12 @@ class ChatCommands:
             waited, below = unanswered(stopped), stopped
         told = STOPPED + waited if stopped else nothing_of_yours(await self._runs.others_served(place, sender))
         self._deliveries.say(place, told, key, below=below, only_for=sender)
+        return ""
+
+    async def _say_meanwhile(self, busy: Busy, message: MessageReceived, text: str) -> str:
+        if not text and not message.attachments:
+            return f"/{busy} <message>"
+        await self._ask(replace(message, text=text), busy)
         return ""
 
     async def stop_by_button(self, pressed: StopPressed) -> None:

@@ -5,17 +5,38 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.delivery.port import Place, Platform, Sender
 from tailrace.errors import RunNotFound, RunSealed
 from tailrace.events import ApprovalAsked, Decision, Snapshot
 from tailrace.gateway.chats.chat_words import NOT_OPEN, STOPPED
 from tailrace.gateway.chats.place_sessions import PlaceSessions
-from tailrace.gateway.chats.running_turns import requester_of_turn, turns_of_chat, turns_of_session
 from tailrace.gateway.deliveries import Deliveries
 from tailrace.gateway.inbound.recent_ids import RecentIds
 from tailrace.gateway.inbound.speaker_names import SpeakerNames
-from tailrace.ports import Run
+from tailrace.ports import Journal, Run, RunState
+
+_UNFINISHED: tuple[RunState, ...] = ("pending", "running")
+
+
+async def turns_of_session(journal: Journal, session: str) -> list[Run]:
+    """The newest first. Raises `JournalError`."""
+    return await journal.runs(session=session, kind=TURN_KIND, states=_UNFINISHED)
+
+
+async def turns_of_chat(journal: Journal, place: Place) -> list[Run]:
+    """Those of the chat itself and of all its threads, the newest first. Raises `JournalError`."""
+    within, found = f"{place.key}:", list[Run]()
+    before: str | None = None
+    while page := await journal.runs(kind=TURN_KIND, states=_UNFINISHED, before=before):
+        before = page[-1].id
+        found += [run for run in page if f"{run.new.session}:".startswith(within)]
+    return found
+
+
+def requester_of_turn(run: Run) -> str:
+    return str(run.new.input.get("requester") or "")
 
 
 class PlaceRuns:
@@ -49,11 +70,6 @@ class PlaceRuns:
         others = dict.fromkeys(requester_of_turn(run) for run in running)
         return [await self._names.called(one) for one in others if one != self.requester(sender)]
 
-    async def has_begun(self, run: Run) -> bool:
-        """Whether the run has said or done anything."""
-        state = (await self._app.journal.snapshot(run.id)).event
-        return isinstance(state, Snapshot) and any((state.messages, state.tools, state.approvals))
-
     async def stop(self, place: Place, sender: Sender, key: str = "") -> list[str]:
         """The runs that there were to stop. With the `key` of a command each thread is told once, where it is about
         all."""
@@ -70,7 +86,8 @@ class PlaceRuns:
     async def answer(
         self, place: Place, sender: Sender, approval_id: str, decision: str, key: str, reason: str = ""
     ) -> None:
-        """J110: bound to the requester. The outcome is shown where the question stands."""
+        """J110: for the requester, and for the people of the chats in `approvals.notify`. The outcome is shown where
+        the question stands."""
         found = self._deliveries.asked.get(approval_id)
         if found is None:
             asked_elsewhere = await self._asked_elsewhere(place, sender)
@@ -79,15 +96,21 @@ class PlaceRuns:
             self._deliveries.say(place, NOT_OPEN, key)
             return
         run_id, asked = found
-        by = self.requester(sender)
-        if asked.requester != by:
+        if not self.may_answer(place, sender, asked):
             self._deliveries.say(place, await self.only_the_requester(asked), key)
             return
         try:
             chosen = msgspec.convert(decision, Decision)
-            await self._app.agents.answer(run_id, approval_id, chosen, by=by, reason=reason)
+            by = self.requester(sender)
+            await self._app.agents.answer(run_id, approval_id, chosen, by=by, reason=reason, authorised=True)
         except (RunSealed, RunNotFound):
             self._deliveries.say(place, NOT_OPEN, key)
+
+    def may_answer(self, place: Place, sender: Sender, asked: ApprovalAsked) -> bool:
+        return self._is_notified(place) or asked.requester == self.requester(sender)
+
+    def _is_notified(self, place: Place) -> bool:
+        return f"{place.platform}:{place.chat}" in self._app.config.approvals.notify
 
     async def only_the_requester(self, asked: ApprovalAsked) -> str:
         return f"Only {await self._names.requester_of(asked)} may answer that question. It stays open."
@@ -111,4 +134,6 @@ class PlaceRuns:
             state = (await self._app.journal.snapshot(run.id)).event
             if isinstance(state, Snapshot):
                 found += [(run.id, one.asked) for one in reversed(state.approvals) if one.decision is None]
+        if self._is_notified(place):
+            found += [(run.id, asked) for run, asked in reversed(await self._app.waiting.listed())]
         return found

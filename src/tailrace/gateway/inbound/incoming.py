@@ -20,7 +20,6 @@ MessageKind = Literal[
     "not_for_us",  # left alone; an edit may address it to the bot, and then it comes again
     "mention_alone",  # the bot's name and nothing else: /help
     "answer_by_word",  # "yes" to a question for approval: answered with the commands that do answer it
-    "comment_on_forward",  # a forwarded message right after its comment: one question with it
     "part_of_paste",  # held until the rest has come
     "question",  # a turn begins, with the held part of the same paste where there is one
 ]
@@ -127,7 +126,6 @@ ROWS = (
     Row("not_for_us", _is_not_for_us),
     Row("mention_alone", _is_mention_alone),
     Row("answer_by_word", _is_answer_by_word),
-    Row("comment_on_forward", lambda incoming: incoming.follows_comment),
     Row("part_of_paste", lambda incoming: incoming.message.at_limit),
     Row("question", lambda _: True),
 )

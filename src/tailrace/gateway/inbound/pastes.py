@@ -6,7 +6,6 @@ Pure: every method that needs the time takes it as a parameter. Knows no platfor
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,26 +14,18 @@ from tailrace.delivery.port import MessageReceived
 PASTE_GAP_S = 1.5
 
 
-class AskedAlready(NamedTuple):
-    """A message that has become a question, and the run of it."""
-
-    message: MessageReceived
-    run_id: str
-    until: float  # a message that is forwarded before this time belongs to it
-
-
 class Pastes:
     """A message at the size limit is held for `PASTE_GAP_S`; the sender's next message in the same place within that
     time is appended to it.
 
-    A client sends a forwarded message and its comment as two messages. A comment that comes first does not wait: it is
-    joined afterwards, by `comment_on`. Where it comes second and alone addresses the bot, the forwarded message has
-    been `set_aside`."""
+    A client sends a forwarded message and its comment as two messages. Where the comment comes first and alone
+    addresses the bot, the forwarded message `follows_comment`; where it comes second, the forwarded message has been
+    `set_aside`, and is one question with it."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], tuple[MessageReceived, float]] = {}
         self._aside: dict[tuple[str, str], tuple[MessageReceived, float]] = {}
-        self._asked: dict[tuple[str, str], AskedAlready] = {}
+        self._asked: dict[tuple[str, str], float] = {}  # until when what is forwarded belongs to the last question
 
     @property
     def due_at(self) -> float | None:
@@ -47,18 +38,12 @@ class Pastes:
 
     def follows_comment(self, message: MessageReceived, now: float) -> bool:
         """Whether the message is forwarded right after a comment that has become a question."""
-        asked = self._asked.get(_of_sender(message))
-        return message.forwarded and asked is not None and now <= asked.until
+        return message.forwarded and now <= self._asked.get(_of_sender(message), float("-inf"))
 
-    def note_asked(self, message: MessageReceived, run_id: str, now: float) -> None:
-        """The message has become a question. The sender's next one replaces it here."""
-        self._asked = {key: one for key, one in self._asked.items() if now <= one.until}
-        self._asked[_of_sender(message)] = AskedAlready(message, run_id, now + PASTE_GAP_S)
-
-    def take_comment(self, message: MessageReceived) -> AskedAlready | None:
-        """The sender's last question: the comment, where the message `follows_comment`. It is joined with one message
-        only."""
-        return self._asked.pop(_of_sender(message), None)
+    def note_asked(self, message: MessageReceived, now: float) -> None:
+        """The message has become a question."""
+        self._asked = {key: until for key, until in self._asked.items() if now <= until}
+        self._asked[_of_sender(message)] = now + PASTE_GAP_S
 
     def set_aside(self, message: MessageReceived, now: float) -> None:
         """Keeps a forwarded message that is not addressed to the bot: a comment that mentions the bot may follow."""

@@ -28,12 +28,20 @@ from tailrace.app.models import endpoint_of, named
 from tailrace.config.error_place import with_place
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.integrations.acp.editor import Editor, Offered, RequestId, handled_id
+from tailrace.integrations.acp.editor import Editor, RequestId, handled_id
 from tailrace.integrations.acp.log_to_updates import update_line
 from tailrace.integrations.acp.mcp_servers import GivenServer, mcp_is_installed
-from tailrace.integrations.acp.options import MODE, MODEL, config_options, mode_ids, mode_state
 from tailrace.integrations.acp.prompt_content import UnreadablePrompt, message_of
-from tailrace.integrations.acp.session import EditorSession, StoredSession, stored_sessions
+from tailrace.integrations.acp.session import (
+    MODE,
+    MODEL,
+    EditorSession,
+    StoredSession,
+    config_options,
+    mode_ids,
+    mode_state,
+    stored_sessions,
+)
 from tailrace.integrations.acp.turn_end import failure_text, prompt_response
 
 log = logging.getLogger("tailrace.integrations.acp")
@@ -45,7 +53,6 @@ NOT_FOUND: Final = -32002
 REQUEST_CANCELLED: Final = -32800
 CATALOGUE_S: Final = 1.0  # for the list of models; a provider that is slower is listed in the next session
 LAST_ANSWERS_S: Final = 2.0  # for requests that came right before the end of input
-PAGE: Final = 50  # of the list of sessions
 
 Request = TypeVar("Request", bound=BaseModel)
 Method = Callable[[Any], Awaitable[BaseModel | None]]
@@ -136,13 +143,7 @@ class AcpAgent:
     # ── the connection ───────────────────────────────────────────────────────────────────────────────────────
 
     async def initialize(self, request: schema.InitializeRequest) -> schema.InitializeResponse:
-        offered = request.client_capabilities
-        files = offered.fs if offered is not None else None
-        self._editor.offered = Offered(
-            read=bool(files and files.read_text_file),
-            write=bool(files and files.write_text_file),
-            terminal=bool(offered and offered.terminal),
-        )
+        self._editor.offered = request.client_capabilities or schema.ClientCapabilities()
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,  # the only one: an editor that cannot speak it disconnects
             agent_info=schema.Implementation(name="tailrace", title="Tailrace", version=__version__),
@@ -226,26 +227,17 @@ class AcpAgent:
     async def list_sessions(self, request: schema.ListSessionsRequest) -> schema.ListSessionsResponse:
         app = await asyncio.shield(self._app)
         known = await stored_sessions(app.journal).all()
-        asked = [
-            (stored.at, session_id, stored)
-            for session_id, stored in known.items()
-            if stored.title and request.cwd in (None, stored.directory)
-        ]
-        listed = sorted(asked, key=lambda one: one[:2], reverse=True)
-        if request.cursor is not None:
-            listed = [one for one in listed if _cursor(one[0], one[1]) < request.cursor]
-        page = listed[:PAGE]
         return schema.ListSessionsResponse(
             sessions=[
                 schema.SessionInfo(
                     session_id=session_id,
                     cwd=stored.directory,
                     title=stored.title,
-                    updated_at=datetime.fromtimestamp(at, UTC).isoformat(),
+                    updated_at=datetime.fromtimestamp(stored.at, UTC).isoformat(),
                 )
-                for at, session_id, stored in page
+                for session_id, stored in sorted(known.items(), key=lambda one: one[1].at, reverse=True)
+                if stored.title and request.cwd in (None, stored.directory)
             ],
-            next_cursor=_cursor(page[-1][0], page[-1][1]) if len(listed) > PAGE else None,
         )
 
     async def close_session(self, request: schema.CloseSessionRequest) -> schema.CloseSessionResponse:
@@ -417,10 +409,6 @@ async def _checked_directory(cwd: str) -> str:
     if not path.is_absolute() or not await asyncio.to_thread(path.is_dir):
         raise RequestError(INVALID_PARAMS, f"cwd is no directory, or not absolute: {cwd[:200]!r}")
     return str(path)
-
-
-def _cursor(at: float, session_id: str) -> str:
-    return f"{at:020.6f} {session_id}"
 
 
 def _dumped(model: BaseModel) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prepare(config: Config, level: Level | None) -> None:
-    from tailrace.app.app import redactor_of, secrets_of
-    from tailrace.app.own_environment import hide_secrets
+    from tailrace.app.secrets.config_secrets import redactor_of, secrets_of
+    from tailrace.app.secrets.own_environment import hide_secrets
     from tailrace.app.telemetry.logging_setup import configure
 
     redactor = redactor_of(config)

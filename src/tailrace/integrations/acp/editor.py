@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, NoReturn, Protocol, TypeAlias
 import msgspec
 from acp.connection import Connection
 from acp.exceptions import RequestError
+from acp.schema import ClientCapabilities
 
-from tailrace.errors import TailraceError
+from tailrace.errors import ToolRefused
 from tailrace.events import Decision
 from tailrace.messages import JsonObject
 from tailrace.system.json_rpc.lines import RpcMessage, rpc_line
@@ -75,16 +76,8 @@ class EditorTransport:
         await self._channel.close()
 
 
-class EditorRefused(TailraceError):
+class EditorRefused(ToolRefused):
     """The editor answered with an error, or not in time."""
-
-
-class Offered(msgspec.Struct, frozen=True):
-    """What the editor can be asked for, by its `clientCapabilities`."""
-
-    read: bool = False
-    write: bool = False
-    terminal: bool = False
 
 
 class TerminalExit(msgspec.Struct, frozen=True):
@@ -102,7 +95,7 @@ class Editor:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection: Connection | None = None
-        self.offered = Offered()
+        self.offered = ClientCapabilities()
 
     def connect(self, connection: Connection) -> None:
         self._connection = connection

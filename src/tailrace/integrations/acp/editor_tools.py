@@ -17,18 +17,17 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tailrace.integrations.acp.editor import Editor, EditorRefused, TerminalExit
-from tailrace.integrations.acp.old_texts import OldTexts
 from tailrace.integrations.acp.tool_updates import absolute
 from tailrace.ports import Tool, ToolContext, ToolOutcome
+from tailrace.system.own_task import finish
+from tailrace.tools.file_change import file_change
 from tailrace.tools.patch import MAX_FILE_BYTES, Patch, PatchArgs, replace_text
-from tailrace.tools.paths import PathRefused, Place, opened_directory, opened_file, parent_of, placed
-from tailrace.tools.process import to_the_end
+from tailrace.tools.paths import PathRefused, Place, opened_directory, parent_of, placed
 from tailrace.tools.read_file import ReadFile, ReadFileArgs, numbered
 from tailrace.tools.terminal import SHELL, Terminal, TerminalArgs, working_directory
 from tailrace.tools.typed import clipped, failed
-from tailrace.tools.write_file import WriteFile, WriteFileArgs, written
+from tailrace.tools.write_file import WriteFile, WriteFileArgs, old_text, written
 
-MAX_SHOWN_BYTES: Final = 1_000_000  # of an old text that is kept to be shown in a diff
 OUTPUT_BYTES: Final = 30_000  # of a command, as the editor keeps it
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 
@@ -36,20 +35,21 @@ ShowTerminal = Callable[[str], Awaitable[None]]
 
 
 class EditorFiles:
-    """The files of one session, as the editor has them. `old_texts` takes what a file held before it was written."""
+    """The files of one session, as the editor has them."""
 
-    def __init__(self, editor: Editor, session_id: str, old_texts: OldTexts) -> None:
+    def __init__(self, editor: Editor, session_id: str) -> None:
         self._editor = editor
         self._session_id = session_id
-        self._old_texts = old_texts
 
     @property
     def can_read(self) -> bool:
-        return self._editor.offered.read
+        files = self._editor.offered.fs
+        return bool(files and files.read_text_file)
 
     @property
     def can_write(self) -> bool:
-        return self._editor.offered.write
+        files = self._editor.offered.fs
+        return bool(files and files.write_text_file)
 
     async def text_at(self, place: Place, context: ToolContext) -> str | None:
         """What the editor has there; None where the disk must be read: it cannot tell, or it is no plain file."""
@@ -66,13 +66,6 @@ class EditorFiles:
         await self._editor.write_text(self._session_id, _editor_path(place, context), text)
         return replaced
 
-    async def keep_old_text(self, place: Place, context: ToolContext, new: str) -> None:
-        """For the diff of a file that is about to be written whole."""
-        text = await self.text_at(place, context)
-        if text is None:
-            text = await asyncio.to_thread(_small_text, place)
-        self._old_texts.keep(absolute(place.asked, str(context.directory)), new, text)
-
 
 class EditorReadFile(ReadFile):
     def __init__(self, files: EditorFiles) -> None:
@@ -80,10 +73,7 @@ class EditorReadFile(ReadFile):
         self._files = files
 
     async def execute(self, args: ReadFileArgs, context: ToolContext) -> ToolOutcome:
-        try:
-            place = await asyncio.to_thread(placed, args.path, context)
-        except PathRefused as exc:
-            return failed(str(exc))
+        place = await asyncio.to_thread(placed, args.path, context)
         text = await self._files.text_at(place, context)
         if text is None:
             return await super().execute(args, context)
@@ -100,14 +90,13 @@ class EditorWriteFile(WriteFile):
         try:
             args.content.encode()
             place = await asyncio.to_thread(placed, args.path, context)
-            await self._files.keep_old_text(place, context, args.content)
-            if self._files.can_write:
-                return written(args, replaced=await self._files.write(place, context, args.content))
-        except (PathRefused, EditorRefused) as exc:
-            return failed(str(exc))
-        except UnicodeEncodeError:
-            pass  # the tool itself says so
-        return await super().execute(args, context)
+            before = await self._files.text_at(place, context)
+            if before is None:
+                before = await asyncio.to_thread(old_text, place)
+            replaced = await self._files.write(place, context, args.content)
+            return await asyncio.to_thread(written, args, before, replaced=replaced)
+        except UnicodeEncodeError:  # the tool itself says so
+            return await super().execute(args, context)
 
 
 class EditorPatch(Patch):
@@ -120,18 +109,15 @@ class EditorPatch(Patch):
     async def execute(self, args: PatchArgs, context: ToolContext) -> ToolOutcome:
         if not self._files.can_write:
             return await super().execute(args, context)
-        try:
-            place = await asyncio.to_thread(placed, args.path, context)
-            before = await self._files.text_at(place, context)
-            if before is None:
-                return await super().execute(args, context)
-            change = await asyncio.to_thread(replace_text, before, args)
-            if isinstance(change, ToolOutcome):
-                return change
-            await self._files.write(place, context, change.after)
-        except (PathRefused, EditorRefused) as exc:
-            return failed(str(exc))
-        return ToolOutcome(change.shown)
+        place = await asyncio.to_thread(placed, args.path, context)
+        before = await self._files.text_at(place, context)
+        if before is None:
+            return await super().execute(args, context)
+        change = await asyncio.to_thread(replace_text, before, args)
+        if isinstance(change, ToolOutcome):
+            return change
+        await self._files.write(place, context, change.after)
+        return ToolOutcome(change.shown, change=await asyncio.to_thread(file_change, args.path, before, change.after))
 
 
 class EditorTerminal(Terminal):
@@ -155,11 +141,9 @@ class EditorTerminal(Terminal):
     async def execute(self, args: TerminalArgs, context: ToolContext) -> ToolOutcome:
         if "\0" in args.command:
             return failed("a command cannot hold a NUL character")
+        directory = await asyncio.to_thread(working_directory, args.directory, context)
         try:
-            directory = await asyncio.to_thread(working_directory, args.directory, context)
             terminal_id = await self._create(args.command, directory)
-        except PathRefused as exc:
-            return failed(str(exc))
         except EditorRefused as exc:
             return failed(f"the command was not run: {exc}")
         try:
@@ -168,10 +152,10 @@ class EditorTerminal(Terminal):
         except EditorRefused as exc:
             return failed(str(exc))
         except asyncio.CancelledError:
-            await to_the_end(self._end("kill", terminal_id))
+            await finish(self._end("kill", terminal_id))
             raise
         finally:
-            await to_the_end(self._end("release", terminal_id))
+            await finish(self._end("release", terminal_id))
 
     async def _create(self, command: str, directory: Path) -> str:
         env = [{"name": name, "value": value} for name, value in self._variables.items()]
@@ -202,12 +186,11 @@ def editor_tools(
     *,
     environment: Mapping[str, str],
     hidden: Collection[str],
-    old_texts: OldTexts,
     show_terminal: ShowTerminal,
 ) -> dict[str, Tool]:
     """What stands in for the built-in tools of the same names."""
-    files = EditorFiles(editor, session_id, old_texts)
-    tools: list[Tool] = [EditorWriteFile(files)]
+    files = EditorFiles(editor, session_id)
+    tools: list[Tool] = [EditorWriteFile(files)] if files.can_write else []
     if files.can_read:
         tools += [EditorReadFile(files), EditorPatch(files)]
     if editor.offered.terminal:
@@ -242,15 +225,6 @@ def _prepare(place: Place) -> bool:
     if not stat.S_ISREG(status.st_mode):
         raise PathRefused(f"{place.asked} is {'a directory' if stat.S_ISDIR(status.st_mode) else 'no plain file'}")
     return True
-
-
-def _small_text(place: Place) -> str | None:
-    try:
-        with opened_file(place) as file:
-            data = file.read(MAX_SHOWN_BYTES + 1)
-        return data.decode() if len(data) <= MAX_SHOWN_BYTES else None
-    except (PathRefused, OSError, UnicodeDecodeError):
-        return None
 
 
 def _said(ended: TerminalExit, note: str) -> str:

@@ -16,12 +16,10 @@ import msgspec
 
 from tailrace.events import ApprovalAsked, Entry, RunFinished, ToolOutputRecorded
 from tailrace.integrations.acp import tool_updates
-from tailrace.integrations.acp.old_texts import OldTexts
 from tailrace.integrations.acp.tool_updates import Content
 from tailrace.messages import File, Image, JsonObject, Message, Text, ToolCall, Usage
 from tailrace.runs.view import RunView, changes
 from tailrace.system.json_rpc.lines import rpc_line
-from tailrace.tools.write_file import has_replaced
 
 _encode: Final = msgspec.json.Encoder().encode
 META: Final = "tailrace"  # our key in `_meta`
@@ -41,8 +39,7 @@ class _Call(msgspec.Struct):
 class LogToUpdates:
     """Reads one run. `loaded`: the editor has seen nothing of this turn, so the question and a failure are shown too.
     `directory` is where relative paths start. `context_tokens` is the size of the context, for its gauge; input of the
-    providers in `cached_apart` is counted without what they had cached. `old_texts` has what files held before they
-    were written, where a tool of this process has looked."""
+    providers in `cached_apart` is counted without what they had cached."""
 
     def __init__(
         self,
@@ -53,7 +50,6 @@ class LogToUpdates:
         loaded: bool = False,
         context_tokens: int = 0,
         cached_apart: Collection[str] = (),
-        old_texts: OldTexts | None = None,
     ) -> None:
         self._session_id = session_id
         self._run_id = run_id
@@ -61,7 +57,6 @@ class LogToUpdates:
         self._loaded = loaded
         self._context_tokens = context_tokens
         self._cached_apart = frozenset(cached_apart)
-        self._old_texts = old_texts or OldTexts()
         self._view = RunView()
         self._messages = 0  # begun in this turn, thoughts and notices included
         self._text_prefix = b""  # of the lines of the message under way; empty where none is
@@ -69,7 +64,6 @@ class LogToUpdates:
         self._message_id = ""
         self._calls: dict[int, _Call] = {}  # by index
         self._asked_about: dict[str, _Call] = {}  # by approval id
-        self._waiting_terminal = ""  # made before its call was announced
         self.stop = ""  # how the last answer ended
         self.last_text = ""  # of the last answer
 
@@ -86,7 +80,7 @@ class LogToUpdates:
         """The lines that these entries add."""
         return b"".join([self._lines(change) for entry in entries for change in self._view.apply(entry)])
 
-    def _lines(self, change: changes.Change) -> bytes:  # noqa: C901 - one case per change
+    def _lines(self, change: changes.Change) -> bytes:  # noqa: C901, PLR0912 - one case per change
         match change:
             case changes.TextGrew():
                 return self._grown(change)
@@ -111,9 +105,14 @@ class LogToUpdates:
                 return self._usage(usage, provider)
             case changes.MessageJoined(message=message, stop=stop):
                 return self._recorded(message, stop)
+            case changes.HistoryReplaced(messages=messages) if self._loaded and not self._messages:
+                return b"".join(map(self._said_before, messages))
             case changes.Ended(finished=finished):
                 return self._finish(finished)
-            case changes.Answered() | changes.Noticed():
+            case changes.Steered(steer=steer) if steer.state == "committed":
+                self._end_message()
+                return self._recorded(steer.accepted.message, "")
+            case changes.Answered() | changes.Steered() | changes.Noticed():
                 return b""
             case _:
                 assert_never(change)
@@ -164,7 +163,7 @@ class LogToUpdates:
 
     def _notice(self, kind: str, text: str, extra: Mapping[str, Any]) -> bytes:
         if kind == "tool_progress":
-            return self._progress(str(extra.get("tool_name", "")), text)
+            return self._progress(extra["index"], text)
         return self._notice_line(text, {"notice": kind}) if text else b""
 
     def _notice_line(self, text: str, meta: Mapping[str, str]) -> bytes:
@@ -192,6 +191,14 @@ class LogToUpdates:
             self._end_message()
         return b""
 
+    def _said_before(self, message: Message) -> bytes:
+        """Of the conversation that a fork, or a client's own history, begins with: who said what, without the tools."""
+        if message.role == "user":
+            return self._question(message)
+        lines = self._message_chunk(message.text) if message.role == "assistant" and message.text else b""
+        self._end_message()
+        return lines
+
     def _question(self, message: Message) -> bytes:
         message_id = self._next_message_id()
         return b"".join(
@@ -212,13 +219,11 @@ class LogToUpdates:
         call = self._calls.setdefault(index, _Call(index, tool))
         call.args, call.status = args, "in_progress"
         call.title = tool_updates.title_of(tool, args, preview)
-        if tool == tool_updates.TERMINAL and self._waiting_terminal:
-            call.terminal_id, self._waiting_terminal = self._waiting_terminal, ""
         shown: dict[str, Any] = {"title": call.title, "status": call.status, "rawInput": args or {}}
         if locations := tool_updates.locations_of(tool, args, self._directory):
             shown["locations"] = locations
-        if content := self._change_of(call):
-            shown["content"] = content
+        if diff := tool_updates.patch_diff(tool, args, self._directory):
+            shown["content"] = diff
         return self._call_line("tool_call_update", call, shown)
 
     def _asked(self, asked: ApprovalAsked, index: int | None) -> bytes:
@@ -243,14 +248,11 @@ class LogToUpdates:
         if self._loaded and call.status == "pending":  # the facts of an ended turn do not have its beginning
             begun = self._started(call.index, call.tool, None, call.args)
         call.status = "completed" if recorded.ok else "failed"
-        content = self._change_of(call) if recorded.ok else []
-        if call.tool == tool_updates.WRITE_FILE and has_replaced(recorded.output) and self._old_text(call) is None:
-            content = tool_updates.replaced_content(
-                recorded.output, call.args
-            )  # a diff without the old text would show a new file
         if call.terminal_id:
             content = [tool_updates.terminal_content(call.terminal_id)]
-        if not content:
+        elif recorded.ok and recorded.change is not None and recorded.change.diff:
+            content = [tool_updates.change_diff(recorded.change, self._directory)]
+        else:
             content = tool_updates.output_content(call.tool, recorded.output, recorded.files)
         shown = {"status": call.status, "content": content, "rawOutput": {"output": recorded.output}}
         return begun + self._call_line("tool_call_update", call, shown)
@@ -262,41 +264,24 @@ class LogToUpdates:
         call.status = "completed" if ok else "failed"
         return self._call_line("tool_call_update", call, {"status": call.status})
 
-    def _progress(self, tool: str, text: str) -> bytes:
-        running = [call for call in self._calls.values() if call.tool == tool and call.status == "in_progress"]
-        if not running or running[-1].terminal_id:
+    def _progress(self, index: int, text: str) -> bytes:
+        call = self._calls.get(index)
+        if call is None or call.terminal_id:
             return b""
-        shown = tool_updates.fenced(text) if tool_updates.kind_of(tool) == "execute" else text
-        return self._call_line("tool_call_update", running[-1], {"content": [tool_updates.text_content(shown)]})
+        shown = tool_updates.fenced(text) if tool_updates.kind_of(call.tool) == "execute" else text
+        return self._call_line("tool_call_update", call, {"content": [tool_updates.text_content(shown)]})
 
     def attach_terminal(self, terminal_id: str) -> bytes:
-        """Shows the editor's own terminal in the command that runs. Empty where the log has not come to that command
-        yet: then the terminal is shown with it."""
+        """Shows the editor's own terminal in the command that runs; empty where the log has not come to that."""
         running = [
             call for call in self._calls.values() if call.tool == tool_updates.TERMINAL and call.status == "in_progress"
         ]
         if not running:
-            self._waiting_terminal = terminal_id
             return b""
         running[-1].terminal_id = terminal_id
         return self._call_line(
             "tool_call_update", running[-1], {"content": [tool_updates.terminal_content(terminal_id)]}
         )
-
-    def shows_terminal(self, terminal_id: str) -> bool:
-        return any(call.terminal_id == terminal_id for call in self._calls.values())
-
-    def _change_of(self, call: _Call) -> list[Content]:
-        if call.terminal_id:
-            return [tool_updates.terminal_content(call.terminal_id)]
-        return tool_updates.diff_of(call.tool, call.args, self._directory, self._old_text(call))
-
-    def _old_text(self, call: _Call) -> str | None:
-        match tool_updates.locations_of(call.tool, call.args, self._directory), call.args:
-            case [{"path": path}], {"content": str(new)}:
-                return self._old_texts.before(path, new)
-            case _:
-                return None
 
     def _call_id(self, call: _Call) -> str:
         return f"{self._run_id}.call{call.index}"

@@ -7,8 +7,7 @@ and goes on in another process, or when its session is loaded again.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from typing import Any, Final
+from contextlib import AsyncExitStack, suppress
 
 from acp.connection import Connection
 
@@ -18,9 +17,9 @@ from tailrace.config.load import Config
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.integrations.acp.agent import AcpAgent
 from tailrace.integrations.acp.editor import Channel, Editor, EditorTransport
+from tailrace.integrations.acp.session import stopped_when
+from tailrace.runs.signals import Stopped, run_beside
 from tailrace.system.json_rpc.stdio import Pipes, StdioChannel
-
-OPEN_AFTER_END_S: Final = 30.0  # for the app to open where the input has ended already and its requests wait
 
 
 async def serve(config: Config | TailraceError, pipes: Pipes, stop: asyncio.Event) -> None:
@@ -38,7 +37,8 @@ async def serve_channel(config: Config | TailraceError, channel: Channel, stop: 
     stopping = asyncio.create_task(stop.wait())
     try:
         async with AsyncExitStack() as stack:
-            await _open_in_time(stack, agent, config, talking, stopping)
+            with suppress(Stopped):  # a process that got a signal does not wait for a store that does not answer
+                await run_beside(_open(stack, agent, config), stopped_when(stop))
             await asyncio.wait({talking, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if talking.done():
                 await agent.answer_the_rest()
@@ -48,33 +48,6 @@ async def serve_channel(config: Config | TailraceError, channel: Channel, stop: 
         talking.cancel()
         stopping.cancel()
         await asyncio.wait({talking, stopping})
-
-
-async def _open_in_time(
-    stack: AsyncExitStack,
-    agent: AcpAgent,
-    config: Config | TailraceError,
-    talking: asyncio.Task[None],
-    stopping: asyncio.Task[bool],
-) -> None:
-    """A process whose editor is gone, or that got a signal, does not wait for a store that does not answer."""
-    loop = asyncio.get_running_loop()
-    limit = asyncio.timeout(None)
-
-    def end_at(ended: asyncio.Task[Any]) -> None:
-        limit.reschedule(loop.time() + (OPEN_AFTER_END_S if ended is talking else 0.0))
-
-    try:
-        async with limit:
-            talking.add_done_callback(end_at)
-            stopping.add_done_callback(end_at)
-            try:
-                await _open(stack, agent, config)
-            finally:
-                talking.remove_done_callback(end_at)
-                stopping.remove_done_callback(end_at)
-    except TimeoutError:
-        agent.failed(TailraceError("the store did not open in time"))
 
 
 async def _open(stack: AsyncExitStack, agent: AcpAgent, config: Config | TailraceError) -> None:

@@ -13,23 +13,22 @@ from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 import msgspec
+from acp.schema import SessionConfigOptionSelect, SessionConfigSelectOption, SessionMode, SessionModeState
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
 from tailrace.app.app import SessionTools
 from tailrace.app.costs import Costs
 from tailrace.app.housekeeping import EDITOR_SESSIONS
 from tailrace.app.models import named
+from tailrace.config.load import Config
 from tailrace.config.presets import provider_dialects
-from tailrace.errors import ConfigError, RunSealed, TailraceError
+from tailrace.errors import ConfigError, RunSealed, SteerRefused, TailraceError
 from tailrace.events import ApprovalAsked
 from tailrace.integrations.acp.editor import Editor
 from tailrace.integrations.acp.editor_tools import editor_tools
 from tailrace.integrations.acp.log_to_updates import LogToUpdates, update_line
 from tailrace.integrations.acp.mcp_servers import GivenServer, SessionServers
-from tailrace.integrations.acp.old_texts import OldTexts
-from tailrace.integrations.acp.options import YOLO
-from tailrace.integrations.acp.replay import with_inherited
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Message
 from tailrace.ports import ENDED, Journal, Run
@@ -42,6 +41,53 @@ log = logging.getLogger("tailrace.integrations.acp")
 REQUESTER: Final = "editor"  # who answers the approvals of these runs: the user at this machine
 SHOWN_S: Final = 1.0  # for the log to come to the command whose terminal is shown
 _PAGE = 50
+
+YOLO: Final = "yolo"
+MODE: Final = "mode"  # ids of the options
+MODEL: Final = "model"
+_MODES: Final = {
+    "ask": ("Ask", "Dangerous actions are asked about first."),
+    "deny": ("Deny", "Dangerous actions are refused (approvals.mode: deny)."),
+    YOLO: ("Yolo", "Approves without asking. What is never allowed stays forbidden."),
+}
+
+
+def mode_ids(config: Config) -> list[str]:
+    """The modes that a session can have, the configured one first."""
+    return [YOLO] if config.yolo else [config.approvals.mode, YOLO]
+
+
+def mode_state(config: Config, current: str) -> SessionModeState:
+    modes = [SessionMode(id=mode, name=_MODES[mode][0], description=_MODES[mode][1]) for mode in mode_ids(config)]
+    return SessionModeState(current_mode_id=current, available_modes=modes)
+
+
+def config_options(
+    config: Config, mode: str, model: str, models: Sequence[tuple[str, str]]
+) -> list[SessionConfigOptionSelect]:
+    """`models` are pairs of a provider and one of its models."""
+    names = dict.fromkeys([model, *(f"{provider}/{name}" for provider, name in models)])
+    return [
+        SessionConfigOptionSelect(
+            type="select",
+            id=MODE,
+            name="Approvals",
+            category="mode",
+            current_value=mode,
+            options=[
+                SessionConfigSelectOption(value=each, name=_MODES[each][0], description=_MODES[each][1])
+                for each in mode_ids(config)
+            ],
+        ),
+        SessionConfigOptionSelect(
+            type="select",
+            id=MODEL,
+            name="Model",
+            category="model",
+            current_value=model,
+            options=[SessionConfigSelectOption(value=name, name=name) for name in names],
+        ),
+    ]
 
 
 class StoredSession(msgspec.Struct, frozen=True):
@@ -70,12 +116,12 @@ class EditorSession:
         self._editor = editor
         self._log: LogToUpdates | None = None  # of the turn that is shown
         self._fed = asyncio.Event()  # it has read more of its log
-        self._old_texts = OldTexts()
         self._servers = SessionServers(servers, app.config.environment.without(app.secrets))
         self._watching: asyncio.Task[None] | None = None  # of a turn that was under way when the session was loaded
         self._loaded_run = ""
         self._turn = asyncio.Lock()  # one prompt at a time
         self._cancels: set[asyncio.Event] = set()  # one for each prompt that waits or runs
+        self._under_way: tuple[str, asyncio.Future[LogToUpdates]] | None = None  # the turn of a prompt, and its end
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -92,13 +138,17 @@ class EditorSession:
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def prompt(self, message: Message, at: float, cancelled: asyncio.Event) -> LogToUpdates | None:
-        """Runs a turn to its end and shows it; None where it was `cancelled` before it began. `at` is the wall clock.
-        Raises `TailraceError`."""
+        """Runs a turn to its end and shows it; None where it was `cancelled` before it began. `at` is the wall clock. A
+        prompt during a turn is a message for it, and ends with it. Raises `TailraceError`."""
         self._cancels.add(cancelled)
         try:
+            if self._under_way is not None:
+                steered = await self._steer(message, *self._under_way, cancelled)
+                if steered is not None:
+                    return steered
             async with AsyncExitStack() as turn:
-                await run_beside(turn.enter_async_context(self._turn), _stopped_when(cancelled))
-                await run_beside(self._prepare(message, at), _stopped_when(cancelled))
+                await run_beside(turn.enter_async_context(self._turn), stopped_when(cancelled))
+                await run_beside(self._prepare(message, at), stopped_when(cancelled))
                 return await self._take_turn(message, cancelled)
         except Stopped:
             return None
@@ -114,15 +164,44 @@ class EditorSession:
     async def _take_turn(self, message: Message, cancelled: asyncio.Event) -> LogToUpdates:
         run = await self._app.agents.submit(self._spec(message), session=self.id)
         updates = self._updates(run)
-        await run_beside(self._show_turn(run.id, updates, cancelled), self._stop_when(cancelled, run.id))
+        ended: asyncio.Future[LogToUpdates] = asyncio.get_running_loop().create_future()
+        self._under_way = run.id, ended
+        try:
+            await run_beside(self._show_turn(run.id, updates, cancelled), self._stop_when(cancelled, run.id))
+        finally:
+            self._under_way = None
+            ended.set_result(updates)
         return updates
+
+    async def _steer(
+        self, message: Message, run_id: str, ended: asyncio.Future[LogToUpdates], cancelled: asyncio.Event
+    ) -> LogToUpdates | None:
+        """The turn that took the message, at its end; None where the message begins a turn of its own. Raises
+        `Stopped`."""
+        steering = self._app.steering
+        try:
+            steer = await steering.steer(run_id, message, by=REQUESTER)
+        except SteerRefused:
+            return None
+        steer_id = steer.accepted.steer_id
+        try:
+            updates = await run_beside(_end_of(ended), stopped_when(cancelled))
+        except Stopped:
+            with suppress(SteerRefused):  # the model has it already
+                await steering.take_back(run_id, steer_id, by=REQUESTER)
+            raise
+        fates = {each.accepted.steer_id: each for each in await steering.list(run_id)}
+        reason = fates[steer_id].reason
+        if reason == "taken_back" or (reason is not None and cancelled.is_set()):
+            raise Stopped
+        return updates if reason is None else None
 
     async def _show_turn(self, run_id: str, updates: LogToUpdates, cancelled: asyncio.Event) -> None:
         for problem in self._servers.take_problems():
             await self._editor.write(updates.notice(problem))
         if self._watching is not None:  # the turn before comes first
             with suppress(Stopped):
-                await run_beside(_ended(self._watching), _stopped_when(cancelled))
+                await run_beside(_ended(self._watching), stopped_when(cancelled))
         await self._watch(run_id, updates)
 
     async def _stop_when(self, cancelled: asyncio.Event, run_id: str) -> None:
@@ -156,7 +235,6 @@ class EditorSession:
             self.id,
             environment=self._app.config.environment.without(self._app.secrets),
             hidden=self._app.secrets,
-            old_texts=self._old_texts,
             show_terminal=self._show_terminal,
         )
         self._app.session_tools[self.id] = SessionTools(instead, await self._servers.tools())
@@ -174,7 +252,7 @@ class EditorSession:
                 logs = await self._app.journal.facts_of_runs([run.id for run in page])
                 for run, facts in zip(page, logs, strict=True):
                     updates = self._updates(run, loaded=True)
-                    await self._editor.write(updates.feed(with_inherited(facts)))
+                    await self._editor.write(updates.feed(facts))
             await self._join([run for run in runs if run.state not in ENDED], shown=False)
 
     async def resume(self) -> None:
@@ -192,7 +270,7 @@ class EditorSession:
         for run in unfinished:
             updates = self._updates(run, loaded=True)
             entries = await self._app.journal.read(run.id)
-            lines = updates.feed(with_inherited(entries))
+            lines = updates.feed(entries)
             if not shown:
                 await self._editor.write(lines)
             joined.append((run.id, updates, entries[-1].seq if entries else 0))
@@ -225,7 +303,6 @@ class EditorSession:
             loaded=loaded,
             context_tokens=self._context_tokens(str(run.new.input.get("model") or "")),
             cached_apart=[name for name in provider_dialects(config) if costs.counts_cached_beside(name)],
-            old_texts=self._old_texts,
         )
 
     def _context_tokens(self, model: str) -> int:
@@ -254,15 +331,13 @@ class EditorSession:
 
     async def _show_terminal(self, terminal_id: str) -> None:
         """Returns when the editor shows the terminal in its call, or after `SHOWN_S`."""
-        if self._log is None:
-            return
-        updates = self._log
-        await self._editor.write(updates.attach_terminal(terminal_id))
         with suppress(TimeoutError):
             async with asyncio.timeout(SHOWN_S):
-                while not updates.shows_terminal(terminal_id):
+                while self._log is not None and not (lines := self._log.attach_terminal(terminal_id)):
                     self._fed.clear()
                     await self._fed.wait()
+                if self._log is not None:
+                    await self._editor.write(lines)
 
     async def remember(self, **changes: str | float) -> None:
         """Changes what is kept of the session. Before its first prompt there is nothing to find again."""
@@ -283,7 +358,12 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-async def _stopped_when(cancelled: asyncio.Event) -> None:
+async def _end_of(turn: asyncio.Future[LogToUpdates]) -> LogToUpdates:
+    return await asyncio.shield(turn)  # others wait for it too
+
+
+async def stopped_when(cancelled: asyncio.Event) -> None:
+    """Raises `Stopped`."""
     await cancelled.wait()
     raise Stopped
 

@@ -10,7 +10,7 @@ import os.path
 import re
 from typing import Any, Final, Literal, TypeAlias
 
-from tailrace.messages import READABLE_IMAGES, JsonObject, ToolFile
+from tailrace.messages import READABLE_IMAGES, FileChange, JsonObject, ToolFile
 from tailrace.tools.typed import preview_line, preview_of
 
 ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "fetch", "other"]
@@ -64,18 +64,21 @@ def locations_of(tool: str, args: JsonObject | None, directory: str) -> list[Con
     return [place]
 
 
-def diff_of(tool: str, args: JsonObject | None, directory: str, old_text: str | None = None) -> list[Content]:
-    """The change that the call makes to a file; empty for a call that makes none. `old_text` is what a file that is
-    written whole held before, where that is known."""
-    if args is None or not (path := _path(args)):
-        return []
+def patch_diff(tool: str, args: JsonObject | None, directory: str) -> list[Content]:
+    """The change that a call of `patch` asks for; empty for any other call."""
     match tool, args:
-        case ("patch", {"old": str(old), "new": str(new)}):
+        case ("patch", {"path": str(path), "old": str(old), "new": str(new)}):
             return [{"type": "diff", "path": absolute(path, directory), "oldText": old, "newText": new}]
-        case ("write_file", {"content": str(new)}):
-            return [{"type": "diff", "path": absolute(path, directory), "oldText": old_text, "newText": new}]
         case _:
             return []
+
+
+def change_diff(change: FileChange, directory: str) -> Content:
+    """What was changed in a file: the lines around it, before and after."""
+    lines = change.diff.split("\n")
+    old, new = ("\n".join(line[1:] for line in lines if line[:1] in signs) for signs in ((" ", "-"), (" ", "+")))
+    path = absolute(change.path, directory)
+    return {"type": "diff", "path": path, "oldText": None if change.created else old, "newText": new}
 
 
 def output_content(tool: str, output: str, files: tuple[ToolFile, ...] = ()) -> list[Content]:
@@ -85,15 +88,6 @@ def output_content(tool: str, output: str, files: tuple[ToolFile, ...] = ()) -> 
         [text_content(fenced(shown) if kind_of(tool) in ("read", "execute", "search") else shown)] if shown else []
     )
     return [*content, *map(_file_content, files)]
-
-
-def replaced_content(output: str, args: JsonObject | None) -> list[Content]:
-    """A file that was written over a text which is not known here: what is in it now."""
-    new = (args or {}).get("content")
-    shown = new if isinstance(new, str) else ""
-    if len(shown) > MAX_OUTPUT_CHARS:
-        shown = f"{shown[:MAX_OUTPUT_CHARS]}\n…"
-    return [text_content(f"{output}\n{fenced(shown)}")]
 
 
 def text_content(text: str) -> Content:

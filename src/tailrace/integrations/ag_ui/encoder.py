@@ -153,6 +153,8 @@ class AgUiEncoder:
                 self._ask(change)
             case changes.Answered(answer=answer):
                 self._custom("approval", **client_view.answer_fields(self._run_id, answer))
+            case changes.Steered(steer=steer):
+                self._custom("steer", steerId=steer.accepted.steer_id, state=steer.state, reason=steer.reason or "")
             case changes.Noticed():
                 self._notice(change)
             case changes.Ended(finished=finished):

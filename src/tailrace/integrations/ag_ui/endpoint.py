@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import TURN_KIND, history_of
+from tailrace.agent.turn_spec import ClientTurn, TurnSpec
 from tailrace.app.costs import Costs
 from tailrace.errors import RunNotFound
 from tailrace.events import Decision
@@ -39,7 +39,6 @@ from tailrace.server.v1.client_tool_calls import calling_run, with_recorded_call
 from tailrace.server.v1.model_target import turn_model
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
-_ACCEPTED: Final = frozenset({"", "*/*", "text/*", "text/event-stream"})
 _RECENT: Final = 50  # turns among which a `runId` that comes again is looked for
 
 
@@ -67,7 +66,6 @@ class AgUi:
 
         Raises 400 for what cannot be understood, 403 for another's thread, 404 for an unknown model or interrupt,
         409 where the `runId` was used for another message. What fails later is a `RUN_ERROR` event."""
-        _check_accept(request)
         after = _last_event(request)
         body = await read_object(request)
         asked = ag_ui.input_of(body)
@@ -115,10 +113,12 @@ class AgUi:
     # ── a new turn ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _new_turn(self, asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace, caller: Identity) -> Run:
-        """Begins it; the run that the thread is busy with is stopped. Raises `ApiError`."""
+        """Begins it; the run that the thread is busy with is stopped, waited for, or given the message. Raises
+        `ApiError`."""
         spec = await self._turn_spec(asked, place, caller)
         key = client_thread.request_key("ag-ui", caller.name, asked.thread_id, asked.run_id)
-        return _same_question(await self._conversations.submit(spec, asked.thread_id, key), asked)
+        run = await self._conversations.submit(spec, asked.thread_id, key)
+        return run if spec.busy == "steer" else _same_question(run, asked)
 
     async def _turn_spec(
         self, asked: ag_ui.RunAgentInput, place: client_thread.ThreadPlace, caller: Identity
@@ -154,6 +154,7 @@ class AgUi:
             foreign=ag_ui.tools_of(asked),
             requester=caller.name,
             reachable=True,
+            busy=asked.props.busy,
             client=ClientTurn(asked.run_id, tuple(each.id for each in said if _is_input(each)), asked.state),
         )
 
@@ -242,12 +243,6 @@ class AgUi:
         )
 
 
-def _check_accept(request: web.Request) -> None:
-    given = ",".join(request.headers.getall("Accept", ()))
-    if _ACCEPTED.isdisjoint(each.partition(";")[0].strip().lower() for each in given.split(",")):
-        raise ApiError(406, "this route answers with text/event-stream; say so in Accept", param="Accept")
-
-
 def _last_event(request: web.Request) -> tuple[int, int] | None:
     """The event that the client has; None where it names none. Raises `ApiError` 400."""
     if not (given := request.headers.get("Last-Event-ID", "").strip()):
@@ -317,6 +312,6 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
             headers={"Last-Event-ID": "The last event that the client has of this run."},
             body=ag_ui.RunAgentInput,
             streams=True,
-            errors=(404, 406, 409, 413),
+            errors=(404, 409, 413),
         ),
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
+from tailrace.agent.turn_spec import Busy
 from tailrace.events import Decision
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.server.http.api_errors import ApiError
@@ -135,10 +136,11 @@ class ResumeEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 class ForwardedProps(msgspec.Struct, frozen=True):
     """`model`: `<provider>/<model>` or an alias, in place of the configured one. `reasoning`: what the model thinks is
-    shown. Any other property is the application's own, and not read."""
+    shown. `busy`: what the message does to a run under way. Any other property is the application's own."""
 
     model: Annotated[str, Meta(max_length=256)] = ""
     reasoning: bool | None = None
+    busy: Busy = "interrupt"
 
 
 class RunAgentInput(msgspec.Struct, frozen=True, rename="camel"):

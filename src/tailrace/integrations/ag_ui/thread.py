@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.events import Entry, HistoryCompressed, MessageRecorded
 from tailrace.integrations.ag_ui.encoder import AgUiEncoder
 from tailrace.integrations.ag_ui.messages import shown_messages

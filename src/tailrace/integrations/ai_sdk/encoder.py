@@ -12,11 +12,19 @@ from typing import Final, Literal, assert_never
 
 import msgspec
 
-from tailrace.events import ApprovalAsked, Entry, RunFinished, RunStarted, ToolOutputRecorded, from_json
+from tailrace.events import (
+    PIECES,
+    ApprovalAsked,
+    Entry,
+    RunFinished,
+    RunStarted,
+    ToolOutputRecorded,
+    from_json,
+)
 from tailrace.integrations.ai_sdk import parts
 from tailrace.integrations.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.integrations.ai_sdk.parts import ToolPart
-from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolResult, Usage
+from tailrace.messages import JsonObject, Message, SpentTokens, ToolResult, Usage
 from tailrace.ports import LogPage, StoredLine
 from tailrace.runs.view import RunView, changes
 from tailrace.server.frontends.shown_runs import moment, token_counts
@@ -76,8 +84,6 @@ class UiMessageEncoder:
         self._attempts: list[str] = []  # of this answer: who was asked
         self._part: _Part | None = None
         self._parts = 0
-        self._blank = ""  # white space at the beginning of a text, until there is more
-        self._blank_attempt = 0
         # approvals
         self._asked: dict[str, ToolPart] = {}
         self._running: set[int] = set()
@@ -143,8 +149,9 @@ class UiMessageEncoder:
 
     def _advance(self, entry: Entry) -> None:
         if not self.paused:
-            for change in self._log.apply(entry):
-                self._take(change)
+            if not self._whole or not isinstance(entry.event, PIECES):
+                for change in self._log.apply(entry):
+                    self._take(change)
             self.seq = entry.seq
             self.paused = not self._running and self._approvals == "parts" and self._waits()
 
@@ -211,18 +218,20 @@ class UiMessageEncoder:
         match change:
             case changes.TextGrew(text=text, attempt=attempt, ends=ends):
                 if text:
-                    self._text(text, attempt)
+                    self._grow(b"text", text, attempt)
                 if ends:
                     self._end_part()
             case changes.ThoughtGrew(text=text, attempt=attempt):
-                if text:
-                    self._thought(text, attempt)
+                if text and self._reasoning:
+                    self._grow(b"reasoning", text, attempt)
             case changes.TextWithdrawn():
                 self._withdraw(change)
             case changes.CallWritten():
                 self._write_call(change)
             case changes.CallRuns() | changes.CallEnded() | changes.Asked() | changes.Answered():
                 self._take_call(change)
+            case changes.Steered():
+                pass  # the front end has the message: its user typed it
             case changes.Noticed():
                 self._take_notice(change)
             case changes.Ended(finished=finished):
@@ -268,22 +277,6 @@ class UiMessageEncoder:
     def _goes_on(self, kind: bytes) -> bool:
         return self._part is not None and self._part.kind == kind
 
-    def _text(self, text: str, attempt: int) -> None:
-        """White space at the beginning waits for more: an attempt that gave nothing else may be withdrawn."""
-        if self._whole:
-            return
-        if not self._goes_on(b"text"):
-            text = self._blank + text
-            if not text.strip():
-                self._blank, self._blank_attempt = text, attempt
-                return
-        self._blank = ""
-        self._grow(b"text", text, attempt)
-
-    def _thought(self, text: str, attempt: int) -> None:
-        if self._reasoning and not self._whole:
-            self._grow(b"reasoning", text, attempt)
-
     def _grow(self, kind: bytes, text: str, attempt: int) -> None:
         if not self._goes_on(kind):
             self._step()
@@ -319,10 +312,8 @@ class UiMessageEncoder:
         if message.role != "assistant":
             return
         self._step()
-        if self._whole:
-            self._whole_texts(message)
         self._end_part()
-        self._recorded, self._stop, self._blank = True, stop, ""
+        self._recorded, self._stop = True, stop
         self._attempts.clear()
         for url, title in parts.web_sources(message):
             self._page(url, title)
@@ -331,13 +322,6 @@ class UiMessageEncoder:
             self._add("source-document", sourceId=source, mediaType=media_type, title=name, filename=name)
         self._client_ids = {part.call.id: part.part_id for part in self._new_parts if part.foreign}
         self._new_parts = []
-
-    def _whole_texts(self, message: Message) -> None:
-        thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-        if thoughts and self._reasoning:
-            self._grow(b"reasoning", thoughts, 0)
-        if message.text.strip():
-            self._grow(b"text", message.text, 0)
 
     def _page(self, url: str, title: str = "") -> None:
         if url not in self._pages:
@@ -375,7 +359,7 @@ class UiMessageEncoder:
         if change.call is not None:
             self._step()
             self._new_parts.append(self._tools.record(change.index, change.call))
-        elif not self._whole:
+        else:
             if change.begins:
                 self._step()
                 if self._goes_on(b"reasoning"):
@@ -433,8 +417,6 @@ class UiMessageEncoder:
             return
         if self._part is not None and self._part.attempt == change.attempt:
             self._end_part(discarded=True)
-        if self._blank_attempt == change.attempt:
-            self._blank = ""
 
     def _notice(self, kind: str, text: str, extra: JsonObject) -> None:
         """For the moment: a transient part is shown and becomes no part of the message."""

@@ -6,7 +6,6 @@ for the session is in `turns`, its body in `request`, the chunks in `encoder`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import ClientTurn, TurnSpec
 from tailrace.app.costs import Costs
 from tailrace.events import Decision, Entry
 from tailrace.integrations.ai_sdk import request as ui_request
@@ -25,11 +24,13 @@ from tailrace.integrations.ai_sdk.request import UiChatBody, UiMessage
 from tailrace.integrations.ai_sdk.ui_messages import UiMessageBuilder, question_message
 from tailrace.messages import JsonObject, Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
-from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow_pages
 from tailrace.server.frontends.client_thread import (
+    ThreadPlace,
     branch_turns,
     foreign_names,
+    place_in_thread,
+    question_ids,
     request_key,
     requester,
     session_turns,
@@ -108,11 +109,7 @@ class UiChat:
         for at, run in enumerate(turns, 1):
             message = ui_turns.asked_in(run)
             if message.role == "user":
-                shown.append(
-                    question_message(
-                        message, ui_turns.ui_turn_of(run).question_id or f"{ui_turns.answer_id(run)}-question"
-                    )
-                )
+                shown.append(question_message(message, question_ids(run)[0]))
             following = turns[at] if at < len(turns) else None
             if following is None or ui_turns.ui_turn_of(following).continues != run.id:
                 shown += await self._whole_message(run)
@@ -126,15 +123,17 @@ class UiChat:
         encoder = self._encoder(run, None, _answered([entry for log in logs for entry in log]))
         builder = UiMessageBuilder()
         for each, log in zip(runs, logs, strict=True):
-            entries: Sequence[Entry] = log if each.first_seq > 1 else await self._journal.read(each.id)
             encoder.begin_run(each.id, foreign_names(each))
-            builder.feed(encoder.feed(entries))
+            builder.feed(encoder.feed(log))
         if encoder.finished is None and not encoder.paused:
             return []
+        builder.feed(await self._close(encoder))
+        return [builder.message]
+
+    async def _close(self, encoder: UiMessageEncoder) -> bytes:
         costs = Costs(self._app.config)
         await costs.load(encoder.spent)
-        builder.feed(encoder.close(cost_usd=costs.of(encoder.spent)))
-        return [builder.message]
+        return encoder.close(cost_usd=costs.of(encoder.spent))
 
     async def stop(self, request: web.Request) -> web.Response:
         """Ends what is being written in this chat: a page that closes its connection does not.
@@ -154,15 +153,15 @@ class UiChat:
 
     async def _ask(self, body: UiChatBody, last: UiMessage | None, newest: Run | None, identity: Identity) -> Run:
         """The turn that answers this question; the one that does so already, where it was sent before."""
-        replaced = await self._replaced(body, last, newest)
-        question = _question(last, body.where, replaced)
-        question_id = last.id if last is not None else ""
-        kept = ui_turns.UiTurn(
-            question_id=question_id or (ui_turns.ui_turn_of(replaced).question_id if replaced is not None else ""),
-            digest=ui_turns.digest_of(question),
-            reasoning=body.reasoning,
-            approvals=body.approvals,
-        )
+        question, question_id = await self._question(body, last, newest)
+        place = ThreadPlace(0)
+        if question_id and (body.trigger == "regenerate-message" or body.message_id == question_id):
+            place = await place_in_thread(self._journal, body.id, [question_id])
+        if newest is not None and body.trigger == "submit-message":
+            first = (await ui_turns.message_runs(self._journal, newest))[0]
+            same = question_id in question_ids(first) and question == ui_turns.asked_in(first)
+            if same and (not place.asks_again or newest.state not in ENDED):
+                return newest
         spec = TurnSpec(
             question,
             model=turn_model(self._app, body.model, identity),
@@ -170,28 +169,28 @@ class UiChat:
             foreign=ui_request.tools_of(body),
             requester=identity.name,
             reachable=True,
-            previous_run=await ui_turns.turn_before(self._journal, replaced) if replaced is not None else None,
-            origin=kept.as_origin(),
+            previous_run=place.previous_run,
+            origin=ui_turns.UiTurn(reasoning=body.reasoning, approvals=body.approvals).as_origin(),
+            client=ClientTurn(message_ids=(question_id,)) if question_id else None,
+            busy=body.busy,
         )
-        if replaced is None and not question_id:
+        if not question_id:
             return await self._conversations.submit(spec, body.id)
-        if newest is not None and ui_turns.is_sent_again(newest, kept, body.trigger, replaced):
-            return newest
-        place = newest.id if newest is not None else body.id
-        key = request_key("ui", identity.name, place, body.trigger, question_id, kept.digest)
+        asked = (newest.id if newest is not None else body.id, body.trigger, question_id)
+        key = request_key("ui", identity.name, *asked, msgspec.json.encode(question).decode())
         return await self._conversations.submit(spec, body.id, key)
 
-    async def _replaced(self, body: UiChatBody, last: UiMessage | None, newest: Run | None) -> Run | None:
-        """The turn that is asked anew. None for a new question: a page also regenerates one that never reached us."""
-        asks_anew, question_id = body.trigger == "regenerate-message", last.id if last is not None else ""
-        if newest is None or not (asks_anew or (body.message_id and body.message_id == question_id)):
-            return None
-        message_id = (body.message_id or "") if asks_anew else ""
-        found = await ui_turns.replaced_turn(self._journal, body.id, question_id=question_id, message_id=message_id)
-        if found is not None or not asks_anew:
-            return found
-        first = (await ui_turns.message_runs(self._journal, newest))[0]
-        return first if last is None or ui_request.question_of(last, body.where) == ui_turns.asked_in(first) else None
+    async def _question(self, body: UiChatBody, last: UiMessage | None, newest: Run | None) -> tuple[Message, str]:
+        """What is asked, and its id. A page that regenerates an answer need not repeat the question."""
+        if last is not None:
+            if last.role != "user":
+                message = f"{body.where}: the last message must be the user's or the assistant's"
+                raise ApiError(400, message, param=body.where)
+            return ui_request.question_of(last, body.where), last.id
+        if newest is None or body.trigger != "regenerate-message":
+            raise ApiError(400, "messages: nothing was asked; send `messages`, or `message` alone", param="messages")
+        turn = await ui_turns.answering_turn(self._journal, newest, body.message_id or "")
+        return ui_turns.asked_in(turn), question_ids(turn)[0]
 
     async def _go_on(
         self, request: web.Request, body: UiChatBody, last: UiMessage, newest: Run | None
@@ -260,8 +259,6 @@ class UiChat:
 
     async def _stream(self, request: web.Request, run: Run, known: _Known | None = None) -> web.StreamResponse:
         """The message of this run: all of it, or what the page does not know yet."""
-        prices = asyncio.get_running_loop().create_task(load_prices())
-        self._pipeline.track(prices)
         stream = self._pipeline.stream(request, error_frame=_error_frame, headers=PROTOCOL, run_id=run.id)
         *before, _ = await ui_turns.message_runs(self._journal, run)
         facts = [await self._journal.facts(each.id) for each in before]
@@ -286,8 +283,7 @@ class UiChat:
             after = encoder.seq
         if encoder.finished is None and not encoder.paused:
             raise ApiError(503, "the server is stopping; the run goes on after its restart", code="server_stopping")
-        await prices
-        return await stream.end(encoder.close(cost_usd=Costs(self._app.config).of(encoder.spent)))
+        return await stream.end(await self._close(encoder))
 
     async def _send(self, stream: EventStream, encoder: UiMessageEncoder, run: Run, after: int) -> bool:
         """Sends the entries after this one, to the end or to an open question. True where that was answered before:
@@ -311,17 +307,6 @@ class UiChat:
             answered={*answered, *(known.approvals if known is not None else ())},
             counts_cache_apart=Costs(self._app.config).counts_cached_beside,
         )
-
-
-def _question(last: UiMessage | None, where: str, replaced: Run | None) -> Message:
-    """What is asked. A page that regenerates an answer need not repeat the question."""
-    if last is not None:
-        if last.role != "user":
-            raise ApiError(400, f"{where}: the last message must be the user's or the assistant's", param=where)
-        return ui_request.question_of(last, where)
-    if replaced is None:
-        raise ApiError(400, "messages: nothing was asked; send `messages`, or `message` alone", param="messages")
-    return ui_turns.asked_in(replaced)
 
 
 def _results_of(run_id: str, results: Sequence[ToolResult]) -> tuple[ToolResult, ...]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import Meta
 
+from tailrace.agent.turn_spec import Busy
 from tailrace.integrations.ai_sdk.encoder import ApprovalStyle
 from tailrace.messages import File, Image, JsonObject, Message, Part, Text, ToolResult, ToolSpec
 from tailrace.server.http.api_errors import ApiError
@@ -22,8 +22,8 @@ from tailrace.wire.peer_json import object_of, text_of
 
 Name = Annotated[str, Meta(max_length=256)]
 ChatId = Annotated[str, Meta(min_length=1, max_length=256)]
+ToolName = Annotated[str, Meta(min_length=1)]
 Trigger = Literal["submit-message", "regenerate-message"]
-_DATA = "data:"
 
 
 class UiMessage(msgspec.Struct, frozen=True):
@@ -32,15 +32,14 @@ class UiMessage(msgspec.Struct, frozen=True):
     role: Literal["system", "user", "assistant"]
     id: Name = ""
     parts: tuple[JsonObject, ...] = ()
-    content: str | None = None  # in place of parts, as older pages write it
 
 
 class UiChatBody(msgspec.Struct, frozen=True, rename="camel"):
     """`id` is the chat's, and the session's. Either `messages`, of which the last counts, or `message` alone.
 
     Of our own: `model`, `system`, `tools` (those that the page runs), `reasoning` (false: what the model thought is not
-    shown), `approvals` (`data`: asked by data parts alone), `decision` (how long a yes of the page's holds). Other
-    fields are the page's own."""
+    shown), `approvals` (`data`: asked by data parts alone), `decision` (how long a yes of the page's holds),
+    `busy` (what the message does to a run under way). Other fields are the page's own."""
 
     id: ChatId
     messages: tuple[UiMessage, ...] = ()
@@ -49,10 +48,11 @@ class UiChatBody(msgspec.Struct, frozen=True, rename="camel"):
     message_id: Name | None = None
     model: Name = ""
     system: str = ""
-    tools: tuple[JsonObject, ...] | dict[str, JsonObject] = ()
+    tools: dict[ToolName, JsonObject] = {}  # by name
     reasoning: bool = True
     approvals: ApprovalStyle = "parts"
     decision: Literal["once", "session", "always"] = "once"
+    busy: Busy = "interrupt"
 
     @property
     def last(self) -> UiMessage | None:
@@ -82,8 +82,6 @@ def question_of(message: UiMessage, where: str) -> Message:
 
 
 def _parts(message: UiMessage, where: str) -> Iterator[Part]:
-    if message.content and not message.parts:
-        yield Text(message.content)
     for number, part in enumerate(message.parts):
         match part:
             case {"type": "text", "text": str(text)}:
@@ -96,31 +94,26 @@ def _parts(message: UiMessage, where: str) -> Iterator[Part]:
 
 def _file(url: str, part: JsonObject, where: str) -> Part:
     media_type, name = text_of(part.get("mediaType")), text_of(part.get("filename"))
-    if url[: len(_DATA)].lower() == _DATA:
-        media_type, data = _inline(url, media_type, where)
+    if (inline := DATA_URL.fullmatch(url)) is not None:
+        media_type = inline["media_type"] or media_type or "text/plain"
+        data = _base64(inline["data"], where)
         if media_type.startswith("image/"):
             return Image(data=data, media_type=media_type)
         return File(data=data, media_type=media_type, name=name)
     if media_type.startswith("image/"):
         return image_of(url, None, where)
     if url.partition(":")[0].lower() not in ("http", "https"):
-        raise ApiError(400, f"{where}: a file's address is https:, http: or data:", param=where)
+        raise ApiError(400, f"{where}: a file's address is https:, http: or data: with base64", param=where)
     return File(url=url, media_type=media_type, name=name)
 
 
-def _inline(url: str, media_type: str, where: str) -> tuple[str, str]:
-    """The media type of a data URL and its bytes in base64."""
-    if (found := DATA_URL.fullmatch(url)) is not None:
-        data = "".join(unquote_to_bytes(found["data"]).decode("ascii", "replace").split())
-        try:
-            base64.b64decode(data, validate=True)
-        except ValueError as exc:
-            raise ApiError(400, f"{where}: what follows base64, is not base64", param=where) from exc
-        return found["media_type"] or media_type or "text/plain", data
-    head, comma, text = url[len(_DATA) :].partition(",")
-    if not comma:
-        raise ApiError(400, f"{where}: a data URL has a comma before its data", param=where)
-    return head.partition(";")[0] or "text/plain", base64.b64encode(unquote_to_bytes(text)).decode()
+def _base64(data: str, where: str) -> str:
+    """Raises `ApiError` 400."""
+    try:
+        base64.b64decode(data, validate=True)
+    except ValueError as exc:
+        raise ApiError(400, f"{where}: what follows base64, is not base64", param=where) from exc
+    return data
 
 
 def system_of(body: UiChatBody) -> str:
@@ -176,13 +169,8 @@ def _as_text(output: Any) -> str:
 
 
 def tools_of(body: UiChatBody) -> tuple[ToolSpec, ...]:
-    """Raises `ApiError` 400 for one without a name."""
-    given = body.tools
-    named = given.items() if isinstance(given, dict) else ((text_of(tool.get("name")), tool) for tool in given)
     specs: list[ToolSpec] = []
-    for place, (name, tool) in enumerate(named):
-        if not name:
-            raise ApiError(400, f"tools[{place}].name is missing", param=f"tools[{place}].name")
+    for name, tool in body.tools.items():
         spec = ToolSpec(name, text_of(tool.get("description")))
         if schema := _schema_of(tool):
             spec = msgspec.structs.replace(spec, parameters=schema)

@@ -1,22 +1,18 @@
 """The turns of a chat of the AI SDK: which one a request begins, and which ones a message is made of.
 
-The chat's id is the session, and the session in the journal is the truth: what pages repeat is not added again. A turn
-keeps the ids that its page gave it, so that a question that is edited and an answer that is regenerated are found.
+The chat's id is the session, and the session in the journal is the truth: what pages repeat is not added again.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
 import msgspec
 
-from tailrace.agent.session import TURN_KIND
 from tailrace.errors import RunNotFound
 from tailrace.integrations.ai_sdk.encoder import ApprovalStyle
-from tailrace.integrations.ai_sdk.request import Trigger
 from tailrace.messages import JsonObject, Message, Value
-from tailrace.ports import ENDED, Journal, Run
+from tailrace.ports import Journal, Run
 from tailrace.server.frontends.client_thread import session_turns
 
 _KEY: Final = "ui_chat"
@@ -26,8 +22,6 @@ _PREFIX: Final = "run_"
 class UiTurn(Value):
     """What a turn keeps of the request that began it."""
 
-    question_id: str = ""  # the page's own id of the question
-    digest: str = ""  # of the question
     answer_id: str = ""  # of the message that it continues; empty: its own
     continues: str = ""  # the run whose calls of the page's tools it has results of
     reasoning: bool = True
@@ -43,14 +37,6 @@ def ui_turn_of(run: Run) -> UiTurn:
     return msgspec.convert(kept, UiTurn) if kept is not None else UiTurn()
 
 
-def is_sent_again(newest: Run, kept: UiTurn, trigger: Trigger, replaced: Run | None) -> bool:
-    """Whether the page has sent one question twice. One that is edited may be asked in the same words once more, when
-    it was answered."""
-    turn = ui_turn_of(newest)
-    same = bool(turn.question_id) and (turn.question_id, turn.digest) == (kept.question_id, kept.digest)
-    return same and trigger == "submit-message" and (replaced is None or newest.state not in ENDED)
-
-
 def asked_in(run: Run) -> Message:
     """The question of this turn."""
     return msgspec.convert(run.new.input["message"], Message)
@@ -59,13 +45,6 @@ def asked_in(run: Run) -> Message:
 def answer_id(run: Run) -> str:
     """The id of the message that this turn writes, or goes on with."""
     return ui_turn_of(run).answer_id or f"msg_{run.id.removeprefix(_PREFIX)}"
-
-
-def digest_of(question: Message) -> str:
-    return hashlib.sha256(msgspec.json.encode(question)).hexdigest()[:32]
-
-
-# ── a chat ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def message_runs(journal: Journal, run: Run) -> list[Run]:
@@ -79,21 +58,12 @@ async def message_runs(journal: Journal, run: Run) -> list[Run]:
     return runs
 
 
-async def replaced_turn(journal: Journal, chat_id: str, *, question_id: str, message_id: str) -> Run | None:
-    """The turn that a page asks anew: the newest with this question, or that wrote this message. None: it is not
-    known."""
-    async for run in session_turns(journal, chat_id):
-        if (question_id and ui_turn_of(run).question_id == question_id) or (
-            message_id and answer_id(run) == message_id
-        ):
-            return (await message_runs(journal, run))[0]
-    return None
-
-
-async def turn_before(journal: Journal, run: Run) -> str:
-    """The turn that this one follows in its chat; empty: it is the first."""
-    previous_run = run.new.input.get("previous_run")
-    if isinstance(previous_run, str):
-        return previous_run
-    before = await journal.runs(session=run.new.session, kind=TURN_KIND, before=run.id, limit=1)
-    return before[0].id if before else ""
+async def answering_turn(journal: Journal, newest: Run, message_id: str) -> Run:
+    """The turn with the question that this message answers; that of the newest message where it is not known."""
+    found = newest
+    if message_id:
+        async for run in session_turns(journal, newest.new.session):
+            if answer_id(run) == message_id:
+                found = run
+                break
+    return (await message_runs(journal, found))[0]

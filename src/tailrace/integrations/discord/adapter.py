@@ -9,32 +9,31 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import aiohttp
+import msgspec
 
 from tailrace.app.slash_commands import CHAT_MENU, CommandArgument, command_in
 from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.planning.presenter import quotation
+from tailrace.delivery.text.markup import Flavour, marked_text
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, BasePlatform
-from tailrace.gateway.connection_errors import NO_ANSWER, first_error, reply_without_answer
-from tailrace.integrations.discord import DiscordSettings, gateway
-from tailrace.integrations.discord.account import describe_account
-from tailrace.integrations.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS, Confirmation
+from tailrace.gateway.connection_errors import NO_ANSWER, first_error, no_connection, reply_without_answer
+from tailrace.integrations.discord import DiscordSettings, confirmations, gateway
+from tailrace.integrations.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS
+from tailrace.integrations.discord.gateway import NO_MESSAGE_CONTENT
 from tailrace.integrations.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
 from tailrace.integrations.discord.library import discord
-from tailrace.integrations.discord.markup import discord_literal, discord_text
-from tailrace.integrations.discord.private_word import PrivateWord
-from tailrace.integrations.discord.rest import THREAD_ARCHIVED, RestClient, RestResponse, reply_to, sent
+from tailrace.integrations.discord.rest import THREAD_ARCHIVED, RestBody, RestClient, RestResponse, reply_to, sent
 from tailrace.integrations.discord.thread_reader import read_thread
 
 log = logging.getLogger("tailrace.integrations.discord")
-
 CAPABILITIES = port.Capabilities(
     mode="edit",
     limit=MESSAGE_LIMIT,
@@ -56,6 +55,74 @@ _MAX_ARGUMENT = 1900  # characters; a question is shown, as a quotation
 _STRANGER = "I do not know you yet, and have done nothing."  # to a command or a button; they alone see it
 _NOT_SHOWN = "👍 I may not write in this channel, so my answer is not shown here. Ask me in a direct message."
 
+_MESSAGE_CONTENT = 1 << 18 | 1 << 19  # an application's flags: the intent is enabled, for a large or a small bot
+# View Channels, Send Messages, Attach Files, Read Message History, Send Messages in Threads
+_PERMISSIONS = 1 << 10 | 1 << 11 | 1 << 15 | 1 << 16 | 1 << 38
+_NAME = "discord"
+
+
+def invitation(application_id: str) -> str:
+    """The address at which one adds the bot to a server, with what it needs there."""
+    query = f"client_id={application_id}&scope=bot+applications.commands&permissions={_PERMISSIONS}"
+    return f"https://discord.com/oauth2/authorize?{query}"
+
+
+async def describe_account(rest: RestClient) -> str:
+    """Logs in once. Raises `PlatformError`."""
+    try:
+        answer = await rest.request("GET", "/users/@me")
+        application = await rest.request("GET", "/oauth2/applications/@me")
+        servers = await rest.request("GET", "/users/@me/guilds")
+    except NO_ANSWER as exc:
+        raise PlatformError(no_connection(exc), platform=_NAME) from exc
+    if answer.status == 401:
+        raise PlatformError("the token was refused", platform=_NAME, permanent=True)
+    if answer.status == 404:
+        raise PlatformError("there is no REST API of Discord at platforms.discord.base_url (404)", platform=_NAME)
+    if not answer.ok or (account := answer.decoded) is None:
+        raise PlatformError(f"Discord answered {answer.status}", platform=_NAME)
+    described = application.decoded if application.ok else None
+    flags = described.flags if described is not None else None
+    if flags is not None and not flags & _MESSAGE_CONTENT:
+        raise PlatformError(NO_MESSAGE_CONTENT, platform=_NAME, permanent=True)
+    login = f"logged in as {account.username}"
+    if described is not None and described.id and _in_no_server(servers):
+        return f"{login}, which is in no server yet: invite it with {invitation(described.id)}"
+    return login
+
+
+def _in_no_server(answer: RestResponse) -> bool:
+    try:
+        return answer.ok and not msgspec.json.decode(answer.body, type=list[RestBody])
+    except msgspec.DecodeError:
+        return False
+
+
+# What Discord reads as a mark: anywhere, and at the start of a line. An address and snake_case are left as they are.
+_MARK = re.compile(
+    r"(?P<address>https?://[^\s<]+)|(?P<blanks>^[ \t]{0,20})(?P<mark>[>#-])"
+    r"|(?P<anywhere>[\\*~|`\[]|(?<![^\W_])_|_(?![^\W_]))",
+    re.MULTILINE,
+)
+
+
+def discord_literal(text: str) -> str:
+    """The text with each of Discord's marks escaped: it is shown as it stands."""
+
+    def escaped(found: re.Match[str]) -> str:
+        if found["address"]:
+            return found[0]
+        return f"\\{found['anywhere']}" if found["anywhere"] else f"{found['blanks']}\\{found['mark']}"
+
+    return _MARK.sub(escaped, text)
+
+
+_MARKS = Flavour(bold="**", italic="*", strike="~~", code="`", block="```", is_rich=True, escape=discord_literal)
+
+
+def discord_text(text: str) -> str:
+    return marked_text(text, _MARKS)
+
 
 class DiscordPlatform(BasePlatform):
     """One bot."""
@@ -69,10 +136,10 @@ class DiscordPlatform(BasePlatform):
         self._token = token
         self._gateway_url = gateway_url
         self._rest = RestClient(token, base_url, answer_s=answer_s)
-        self._private_word = PrivateWord(self._rest)
-        self._confirmations: dict[int, Confirmation] = {}  # of interactions that wait for their turn
+        self._acknowledged: dict[int, asyncio.Task[None]] = {}  # interactions that wait for their turn
         self._session = gateway.GatewaySession()
         self._unhandled: int | None = None  # the number of the event in whose handling the run ended
+        self._oldest_held: int | None = None  # the number of the first event whose part of a paste is held
         self._client: gateway.GatewayClient | None = None
         self._announced = False
         self._refused = False  # the gateway wants something changed first
@@ -110,13 +177,9 @@ class DiscordPlatform(BasePlatform):
         body = {"content": content, "components": _rows(action.buttons), "allowed_mentions": NO_MENTIONS}
         if isinstance(action, port.Edit):
             path = f"{channel}/messages/{action.message_id}"
-            answer = await self._change("PATCH", path, body, place)
-            await self._private_word.tell(place, answer)  # the right may be lost in the middle of an answer
-            return reply_to(answer, place)
+            return reply_to(await self._change("PATCH", path, body, place), place)
         body |= _nonce(action.key) | {"flags": SUPPRESS_EMBEDS}
-        answer = await self._rest.request("POST", f"{channel}/messages", body)
-        await self._private_word.tell(place, answer)
-        return sent(answer, place)
+        return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
 
     async def _change(self, method: str, path: str, body: object, place: port.Place) -> RestResponse:
         """A message that is there. A thread that was closed meanwhile is opened again, as by a new message in it; one
@@ -143,10 +206,10 @@ class DiscordPlatform(BasePlatform):
             if not self._announced:
                 await self._announce_commands(client.application_id)
             client.events = asyncio.Queue()  # what an earlier run has left is heard again
-            self._confirmations.clear()
+            self._acknowledged.clear()
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    client.on_interaction = partial(self._confirm_in_time, tasks)
+                    client.on_interaction = lambda arrived: self._acknowledge(tasks, arrived)
                     tasks.create_task(client.listen(self._session))
                     tasks.create_task(self._handle_events(client, inbox))
             finally:
@@ -173,14 +236,19 @@ class DiscordPlatform(BasePlatform):
         return self._client
 
     async def _handle_events(self, client: gateway.GatewayClient, inbox: port.Inbox) -> None:
-        """An event that was not handled to its end is heard again by the next run, with those behind it."""
+        """The next connection starts again at the first event that was not handled to its end, or at the oldest held
+        part of a paste: the event may have been the rest of it."""
         while True:
             event, number = await client.events.get()
             try:
                 await self._handle_event(event, client, inbox)
             except (TailraceError, asyncio.CancelledError):
-                self._unhandled = number
+                self._unhandled = number if self._oldest_held is None else self._oldest_held
                 raise
+            if not inbox.holds_parts:
+                self._oldest_held = None
+            elif self._oldest_held is None:
+                self._oldest_held = number
 
     def _go_back(self) -> None:
         """To the event that was not handled, once nothing is heard any more: what the connection heard last would move
@@ -218,28 +286,26 @@ class DiscordPlatform(BasePlatform):
         if update is None:
             return
         await inbox.put(update)
-        confirmation = self._confirmations.pop(interaction.id, None) or self._confirmation(interaction, update)
+        if (acknowledged := self._acknowledged.pop(interaction.id, None)) is not None:
+            await acknowledged
+        answer: tuple[str, int] | None = None
         if not await inbox.serves(update.sender):
-            await confirmation.answer(_STRANGER, EPHEMERAL)
-        elif interaction.type != discord.InteractionType.application_command:
-            await confirmation.answer(None, 0)
-        elif not may_write(interaction):
-            self._private_word.is_told(update.place)
-            await confirmation.answer(_NOT_SHOWN, EPHEMERAL)
-        elif question := _question_in(update):
-            await confirmation.answer(quotation(question), SUPPRESS_EMBEDS)
-        else:
-            await confirmation.answer("👍", EPHEMERAL)
+            answer = _STRANGER, EPHEMERAL
+        elif interaction.type == discord.InteractionType.application_command:
+            answer = "👍", EPHEMERAL
+            if not may_write(interaction):
+                answer = _NOT_SHOWN, EPHEMERAL
+            elif question := _question_in(update):
+                answer = quotation(question), SUPPRESS_EMBEDS
+        if answer is not None:
+            await confirmations.answer(self._rest, interaction, *answer)
 
-    def _confirmation(self, interaction: discord.Interaction, update: port.Update) -> Confirmation:
-        shown = may_write(interaction) and _question_in(update)
-        return Confirmation(self._rest, interaction, SUPPRESS_EMBEDS if shown else EPHEMERAL)
-
-    def _confirm_in_time(self, tasks: asyncio.TaskGroup, interaction: discord.Interaction) -> None:
+    def _acknowledge(self, tasks: asyncio.TaskGroup, interaction: discord.Interaction) -> None:
         """When it arrives: by its turn the three seconds may be over."""
         if (update := parse_interaction(interaction)) is not None:
-            confirmation = self._confirmations[interaction.id] = self._confirmation(interaction, update)
-            tasks.create_task(confirmation.defer_when_late())
+            shown = may_write(interaction) and _question_in(update)
+            acknowledging = confirmations.acknowledge(self._rest, interaction, SUPPRESS_EMBEDS if shown else EPHEMERAL)
+            self._acknowledged[interaction.id] = tasks.create_task(acknowledging)
 
     def _error(self, error: Exception) -> PlatformError:
         if isinstance(error, PlatformError):

@@ -7,7 +7,6 @@ from typing import Any
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
 from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.message_text import MessageText, files_of, is_private
-from tailrace.integrations.discord.private_word import USER
 
 MESSAGE_LIMIT = 2000
 _THREADS = (
@@ -30,7 +29,7 @@ def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageRe
         return None
     return MessageReceived(
         update_id=f"message:{message.id}",
-        place=place_of(message.channel, message.author, private=private),
+        place=place_of(message.channel, private=private),
         sender=sender_of(message.author),
         text=said.text,
         attachments=attachments,
@@ -48,7 +47,7 @@ def parse_interaction(interaction: discord.Interaction) -> Update | None:
     data: Any = interaction.data or {}
     if interaction.channel is None:
         return None
-    place = place_of(interaction.channel, interaction.user, private=interaction.guild_id is None)
+    place = place_of(interaction.channel, private=interaction.guild_id is None)
     sender = sender_of(interaction.user)
     update_id = f"interaction:{interaction.id}"
     match interaction.type, data:
@@ -69,15 +68,12 @@ def may_write(interaction: discord.Interaction) -> bool:
     return not rights.value or (rights.send_messages_in_threads if in_thread else rights.send_messages)
 
 
-def place_of(channel: Any, user: discord.User | discord.Member, *, private: bool) -> Place:
-    """A thread is a channel of its own; the chat around it is the channel that it hangs from. In a server the place
-    says who asked: they are told in private where nothing can be written."""
+def place_of(channel: Any, *, private: bool) -> Place:
+    """A thread is a channel of its own; the chat around it is the channel that it hangs from."""
     parent = getattr(channel, "parent_id", None)  # channels of every kind come here, also ones not known to us
     if parent is not None and getattr(channel, "type", None) in _THREADS:
-        return Place("discord", str(parent), str(channel.id), "group", {USER: str(user.id)})
-    if private:
-        return Place("discord", str(channel.id))
-    return Place("discord", str(channel.id), kind="group", extra={USER: str(user.id)})
+        return Place("discord", str(parent), str(channel.id), "group")
+    return Place("discord", str(channel.id), kind="private" if private else "group")
 
 
 def sender_of(user: discord.User | discord.Member) -> Sender:

@@ -39,7 +39,7 @@ class MessageText:
             mentions.append(f"<@&{own_role.id}>")
         self.calls_bot = bool(mentions)
         called = _uncalled(message.content, mentions) if mentions else message.content
-        readable = _readable(called, _names_in(message), message.guild)
+        readable = _readable(called, _names_in(message))
         self.text = "\n".join(filter(None, (*_cards(message), readable)))
         replied = message.reference.resolved if message.reference is not None else None
         self._replied = replied if isinstance(replied, discord.Message) else None
@@ -49,26 +49,25 @@ class MessageText:
     def quoted(self) -> tuple[Quoted, ...]:
         """The message that it replies to, and those that it forwards. One of the bot's own may be of another
         conversation, which the model has not seen."""
-        guild, found = self._message.guild, list[Quoted]()
-        if self._replied is not None and (reply := quoted_message(self._replied, self._me, guild)) is not None:
+        found = list[Quoted]()
+        if self._replied is not None and (reply := quoted_message(self._replied, self._me)) is not None:
             found.append(replace(reply, files=()) if reply.is_ours else reply)
         for snapshot in self._message.message_snapshots:
-            found.append(Quoted(text=said_in(snapshot, guild), files=files_of(snapshot), kind="forward"))
+            found.append(Quoted(text=said_in(snapshot), files=files_of(snapshot), kind="forward"))
         return tuple(found)
 
 
-def quoted_message(message: discord.Message, me: discord.ClientUser, guild: discord.Guild | None) -> Quoted | None:
+def quoted_message(message: discord.Message, me: discord.ClientUser) -> Quoted | None:
     """None for a message with nothing to quote."""
-    text, files = said_in(message, guild), files_of(message)
+    text, files = said_in(message), files_of(message)
     is_ours = message.author.id == me.id
     return Quoted(message.author.display_name, text, files, is_ours=is_ours) if text or files else None
 
 
-def said_in(message: discord.Message | discord.MessageSnapshot, guild: discord.Guild | None) -> str:
-    """What a message says. `guild` is the server of the message that refers to it."""
+def said_in(message: discord.Message | discord.MessageSnapshot) -> str:
     names = _names_in(message) if isinstance(message, discord.Message) else {}
     embeds = (_embed_words(embed) for embed in message.embeds if embed.type == "rich")  # others are previews of links
-    return "\n".join(filter(None, (*_cards(message), _readable(message.content, names, guild), *embeds)))
+    return "\n".join(filter(None, (*_cards(message), _readable(message.content, names), *embeds)))
 
 
 def files_of(message: discord.Message | discord.MessageSnapshot) -> tuple[Attachment, ...]:
@@ -78,44 +77,17 @@ def files_of(message: discord.Message | discord.MessageSnapshot) -> tuple[Attach
     )
 
 
-def _readable(text: str, names: Mapping[str, str], guild: discord.Guild | None) -> str:
+def _readable(text: str, names: Mapping[str, str]) -> str:
     """As clients show it. In code a number is a number."""
 
     def words(found: re.Match[str]) -> str:
         if found["id"] is None:
             return found["emoji"] or found["command"] or _time(int(found["time"]))
         kind = found["kind"].replace("!", "")
-        name = names.get(f"{kind}{found['id']}")
-        if name is None and guild is not None and (known := one_line_name(_name_in(guild, kind, int(found["id"])))):
-            name = f"{kind[0]}{known}"
-        return name or _NAMELESS[kind]
+        return names.get(f"{kind}{found['id']}") or _NAMELESS[kind]
 
     parts = _CODE.split(text)  # text, code, text, …
     return "".join(part if at % 2 else _REFERENCE.sub(words, part) for at, part in enumerate(parts))
-
-
-def _name_in(server: discord.Guild, kind: str, number: int) -> str:
-    """What the server calls a channel, a role or a member; empty where that is not known here. Of a channel that not
-    everybody in the server sees, the name is not told either."""
-    match kind:
-        case "#":
-            channel = server.get_channel_or_thread(number)
-            return channel.name if channel is not None and _is_public(channel) else ""
-        case "@&":
-            role = server.get_role(number)
-            return role.name if role is not None else ""
-        case _:
-            member = server.get_member(number)
-            return member.display_name if member is not None else ""
-
-
-def _is_public(channel: discord.abc.GuildChannel | discord.Thread) -> bool:
-    """Whether everybody in its server sees it."""
-    parent = channel.parent if isinstance(channel, discord.Thread) else channel
-    if channel.type is discord.ChannelType.private_thread or parent is None:
-        return False
-    everyone = channel.guild.get_role(channel.guild.id)
-    return everyone is not None and parent.permissions_for(everyone).view_channel
 
 
 def is_private(message: discord.Message) -> bool:

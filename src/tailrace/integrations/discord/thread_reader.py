@@ -37,7 +37,7 @@ async def read_thread(thread: discord.Thread, message: MessageReceived, me: disc
         log.warning("discord: nothing of the thread %d can be read: Read Message History is missing", thread.id)
         return (UNREAD_THREAD,)
     others = (one for one in above if str(one.id) != message.reply_to and not _only_calls(one, me))
-    quoted = [replace(said, kind="thread") for one in others if (said := quoted_message(one, me, thread.guild))]
+    quoted = [replace(said, kind="thread") for one in others if (said := quoted_message(one, me))]
     return quoted_thread(quoted, is_whole=is_whole)
 
 

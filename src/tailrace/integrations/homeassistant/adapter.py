@@ -14,7 +14,6 @@ nothing is subscribed to or sent before it is running.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 from collections import OrderedDict
@@ -32,14 +31,11 @@ from tailrace.gateway.connection_errors import first_error
 from tailrace.integrations.homeassistant import HomeAssistantSettings
 from tailrace.integrations.homeassistant.inbound import (
     MESSAGE_EVENT,
-    Parsed,
-    Unreadable,
     parse_message_event,
     parse_sentence_event,
 )
-from tailrace.integrations.homeassistant.outbound import notification_text, title_of
+from tailrace.integrations.homeassistant.outbound import notification_text, spoken_text, title_of
 from tailrace.integrations.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected, shown_url
-from tailrace.integrations.homeassistant.spoken import spoken_text
 from tailrace.values.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.integrations.homeassistant")
@@ -56,7 +52,7 @@ CAPABILITIES = port.Capabilities(
     limit=14_000, unit="bytes", edits=True, deletes=True, resend="idempotent", windows=(port.Window(5, 1.0),)
 )
 _PASSING = frozenset({"home_assistant_error", "timeout", "unknown_error"})
-EventReader: TypeAlias = Callable[[msgspec.Raw], Parsed | None]
+EventReader: TypeAlias = Callable[[msgspec.Raw], port.MessageReceived | None]
 
 
 class _Config(msgspec.Struct):
@@ -73,7 +69,6 @@ class HomeAssistantPlatform(BasePlatform):
     def __init__(self, url: str, token: str, *, answer_s: float = ANSWER_S) -> None:
         self._url, self._token, self._answer_s = url, token, answer_s
         self._socket: Socket | None = None
-        self._stopped = False  # `run` was cancelled: it is not called again while this process ends
         self._told: OrderedDict[str, str] = OrderedDict()  # by notification: the text whose event was fired last
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,33 +76,13 @@ class HomeAssistantPlatform(BasePlatform):
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             async with asyncio.timeout(self._answer_s):
-                if self._socket is not None:
-                    return await self._try(self._socket, place, action)
-                return await self._perform_alone(place, action) if self._stopped else port.Failed("not connected")
-        except TimeoutError:
-            return port.Unknown("no answer in time")
-
-    async def _perform_alone(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
-        """Over a connection of its own: what is still to be shown while the process ends."""
-        try:
-            async with connected(self._url, self._token) as socket, asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(_read_results(socket))
-                try:
-                    if (state := await _state_of(socket)) != RUNNING:
-                        return port.Failed(f"Home Assistant is {state}")
-                    return await self._try(socket, place, action)
-                except ConnectionLost as exc:
-                    return port.Failed(str(exc))
-                finally:
-                    reading.cancel()
-        except PlatformError as exc:
-            return port.Failed(str(exc))
-
-    async def _try(self, socket: Socket, place: port.Place, action: port.AnyAction) -> port.AnyReply:
-        try:
-            return await self._perform(socket, place, action)
+                if self._socket is None:
+                    return port.Failed("not connected")
+                return await self._perform(self._socket, place, action)
         except ConnectionLost as exc:
             return port.Unknown(str(exc))
+        except TimeoutError:
+            return port.Unknown("no answer in time")
 
     async def _perform(self, socket: Socket, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
@@ -156,13 +131,9 @@ class HomeAssistantPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        self._stopped = False
         try:
             async with connected(self._url, self._token) as socket:
                 await self._listen(socket, inbox)
-        except asyncio.CancelledError:
-            self._stopped = True
-            raise
         except ExceptionGroup as group:
             raise first_error(group) from group
         finally:
@@ -196,18 +167,8 @@ class HomeAssistantPlatform(BasePlatform):
             except msgspec.DecodeError as exc:
                 log.warning("an event %s was not understood: %s", MESSAGE_EVENT, decoding_problem(exc))
                 continue
-            if isinstance(update, Unreadable):
-                await self._tell_unreadable(update, inbox)
-            elif update is not None:
+            if update is not None:
                 await inbox.put(update)
-
-    async def _tell_unreadable(self, update: Unreadable, inbox: port.Inbox) -> None:
-        """The person who fired the event looks for an answer in Home Assistant, not in a log."""
-        log.warning("an event %s was not understood: %s", MESSAGE_EVENT, update.problem)
-        received = update.received
-        if await inbox.serves(received.sender):
-            text = f"⚠️ This `{MESSAGE_EVENT}` cannot be answered: {update.problem}."
-            await self.perform(received.place, port.Send(f"unreadable.{received.update_id}", text, purpose="failure"))
 
     async def _subscribe(self, socket: Socket, readers: dict[int, EventReader], inbox: port.Inbox) -> None:
         trigger = {"platform": "conversation", "command": SENTENCES}
@@ -252,14 +213,6 @@ class HomeAssistantPlatform(BasePlatform):
 async def _state_of(socket: Socket) -> str:
     answer = await socket.command("get_config", {})
     return msgspec.json.decode(answer.result, type=_Config).state if answer.success else RUNNING
-
-
-async def _read_results(socket: Socket) -> None:
-    """A connection without a subscription gets no events."""
-    async with aclosing(socket.events()) as events:
-        with contextlib.suppress(PlatformError):
-            async for _ in events:
-                pass
 
 
 async def _call(socket: Socket, service: str, data: dict[str, Any]) -> SocketMessage:

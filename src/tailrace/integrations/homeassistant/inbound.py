@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from tailrace.delivery import port
 from tailrace.delivery.planning.presenter import preview_line
 
+log = logging.getLogger("tailrace.integrations.homeassistant")
+
 MESSAGE_EVENT = "tailrace_message"
 DEFAULT_CHAT = "home"
 MAX_TITLE_CHARS = 60
-
-
-class Unreadable(msgspec.Struct, frozen=True):
-    """A message without a question in it: who sent it and where, and what is wrong with it, in a sentence."""
-
-    received: port.MessageReceived
-    problem: str
-
-
-Parsed: TypeAlias = port.MessageReceived | Unreadable
 
 
 class _Data(msgspec.Struct):
@@ -68,7 +61,7 @@ class _SentenceEvent(msgspec.Struct):
     variables: _Variables
 
 
-def parse_message_event(content: msgspec.Raw) -> Parsed:
+def parse_message_event(content: msgspec.Raw) -> port.MessageReceived | None:
     """Without a `user` in the data, the sender is the user of Home Assistant who fired the event. Raises
     `msgspec.DecodeError`."""
     fired = msgspec.json.decode(content, type=_MessageEvent)
@@ -76,26 +69,15 @@ def parse_message_event(content: msgspec.Raw) -> Parsed:
     update_id = f"{fired.context.id}:{fired.time_fired}"  # one context may fire several events
     sender = user or fired.context.user_id or ""
     received = _received(update_id, text or "", sender, conversation, title=conversation or user or "")
-    if problem := _problem(fired.data, received):
-        return Unreadable(received, problem)
+    if not received.text.strip():
+        log.warning("an event %s was not understood: it has no `text` that is one; write it in quotes", MESSAGE_EVENT)
+        return None
     return received
 
 
 def _text_of(value: object) -> str | None:
     """What was meant as a text; None for nothing, and for what cannot be meant as one."""
     return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
-
-
-def _problem(data: _Data, received: port.MessageReceived) -> str:
-    """Empty where the message can be answered."""
-    for field, value in msgspec.structs.asdict(data).items():
-        if isinstance(value, bool):  # `text: yes` is one to YAML
-            return f"its `{field}` is the truth value {str(value).lower()}; write it in quotes"
-        if value is not None and _text_of(value) is None:
-            return f"its `{field}` is no text"
-    if data.text is None:
-        return "it has no `text`"
-    return "" if received.text.strip() else "its `text` is empty"
 
 
 def parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:

@@ -244,7 +244,7 @@ class MatrixPlatform(BasePlatform):
             await self._log_in()
             user_id = str(self._client.user_id or self._user)
             rooms = Rooms(self._client, user_id, self._sent, self._of_others, self._questions, self._notices)
-            invitations = Invitations(self._client, user_id, self._allow, self._notices)
+            invitations = Invitations(self._client, user_id, self._allow)
             await self._who(self._client)
             await self._find_position(inbox, invitations)
             inbox.connected()
@@ -254,8 +254,6 @@ class MatrixPlatform(BasePlatform):
                 answer = await self._sync(self._since, poll_s=0 if first else POLL_S)
                 await self._complete(rooms, answer, inbox)
                 await invitations.follow(answer, inbox.serves)
-                await invitations.follow_replacements(answer, inbox.serves)
-                invitations.note_entered(answer)
                 rooms.note_encrypted(answer)
                 await self._notices.send()
                 for update in rooms.updates(answer, first=first, late=self._late):

@@ -15,7 +15,6 @@ ENCRYPTED_ROOM = (
 ENCRYPTED_FILE = (
     "I cannot read encrypted files, such as one that is forwarded from an encrypted room. Upload it here anew."
 )
-REPLACED_ROOM = "This room replaces another one. I am here now, and our conversation begins anew."
 # Without it a homeserver takes every name in a text for a mention, and rings again at each edit.
 NO_MENTIONS: JsonObject = {"m.mentions": {}}
 

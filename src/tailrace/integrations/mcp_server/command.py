@@ -57,10 +57,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 async def _serve(args: argparse.Namespace, config: Config, directory: Path, pipes: Pipes) -> None:
-    from tailrace.agent.service import TurnSpec
+    from tailrace.agent.turn_spec import TurnSpec
     from tailrace.app import open_app
-    from tailrace.app.app import redactor_of
     from tailrace.app.models import check_known, chosen
+    from tailrace.app.secrets.config_secrets import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
     from tailrace.integrations.mcp_server.approvals import REQUESTER
     from tailrace.integrations.mcp_server.server import serve_stdio

@@ -74,7 +74,7 @@ class HostView:
             for change in self._view.apply(entry):
                 self._note(change)
 
-    def _note(self, change: changes.Change) -> None:
+    def _note(self, change: changes.Change) -> None:  # noqa: C901 - one case per change
         match change:
             case changes.TextGrew(text=text, commentary=commentary):
                 if text:
@@ -94,6 +94,8 @@ class HostView:
                 self._line = self._notice(change)
             case changes.Ended(finished=finished):
                 self._line = finished.status
+            case changes.Steered(steer=steer):
+                self._line = f"a message for the run is {steer.state}"
             case changes.TextWithdrawn() | changes.CallWritten() | changes.CallEnded():
                 pass
             case _:

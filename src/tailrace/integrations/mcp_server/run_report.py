@@ -56,6 +56,11 @@ class StopRun(Arguments):
     run_id: RunId
 
 
+class SteerRun(Arguments):
+    run_id: RunId
+    message: Annotated[str, Meta(description="What the agent is told before its next step.")]
+
+
 class AnswerApproval(Arguments):
     run_id: RunId
     approval_id: Annotated[str, Meta(description="Of the report's `approvals`.")]
@@ -116,6 +121,13 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage | None = None
 
 
+class SteerReport(msgspec.Struct, frozen=True):
+    """The run has the message; the agent reads it with its next model call, unless the run ends before."""
+
+    run_id: str
+    steer_id: str
+
+
 class RunLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run in a list."""
 
@@ -134,7 +146,9 @@ class RunPage(msgspec.Struct, frozen=True, omit_defaults=True):
     next: str = ""  # `before` of the next page; left out on the last
 
 
-OUTPUT_SCHEMAS: dict[type[msgspec.Struct], JsonObject] = {kind: schema_of(kind) for kind in (RunReport, RunPage)}
+OUTPUT_SCHEMAS: dict[type[msgspec.Struct], JsonObject] = {
+    kind: schema_of(kind) for kind in (RunReport, SteerReport, RunPage)
+}
 
 
 def report_of(run: Run, view: HostView, not_executed: tuple[NotExecuted, ...] = ()) -> RunReport:
@@ -190,7 +204,10 @@ def in_words(report: RunReport) -> str:
         case "parked" | "failed" | "incomplete" | "stopped":
             reason = f": {report.error.message}" if report.error else ""
             parts.append(f"Run {report.run_id} is {report.status}{reason}")
-    parts += [f"Not executed: {action.command} ({action.reason})" for action in report.not_executed]
+    parts += [
+        f"Not executed: {action.command or action.tool_name or 'a call'} ({action.reason})"
+        for action in report.not_executed
+    ]
     return "\n\n".join(part for part in parts if part) or "(the answer is empty)"
 
 

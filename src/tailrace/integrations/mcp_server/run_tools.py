@@ -1,4 +1,4 @@
-"""Runs as tools: start, watch, stop, answer an approval, list.
+"""Runs as tools: start, watch, stop, steer, answer an approval, list.
 
 Owns what a call of each does. What the model of the host can put right is a result with `isError`, in words.
 """
@@ -16,7 +16,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent, Tool, ToolAnnotations
 
 from tailrace.agent.endings import not_executed_in
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.app.timeline.run_overview import OWN_RECORDS
@@ -70,6 +70,13 @@ TOOLS: Final[dict[str, _RunTool]] = {
         run_report.StopRun,
         run_report.RunReport,
         ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False),
+    ),
+    "steer_run": _RunTool(
+        "Steer a run",
+        "Gives a run that is under way a message: the agent reads it before its next step. Nothing is interrupted.",
+        run_report.SteerRun,
+        run_report.SteerReport,
+        ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False),
     ),
     "answer_approval": _RunTool(
         "Answer an approval",
@@ -133,6 +140,8 @@ class RunTools:
                 return await self._watched(context, params, run_id, after=after, wait_s=wait_s)
             case run_report.StopRun(run_id=run_id):
                 return await self._stop(run_id)
+            case run_report.SteerRun(run_id=run_id, message=message):
+                return await self._steer(run_id, message)
             case run_report.AnswerApproval():
                 return await self._answer(args)
             case run_report.ListRuns():
@@ -228,6 +237,15 @@ class RunTools:
         await self._app.agents.stop(run_id, by=approvals.REQUESTER)
         return await self._reported(run_id, await self._settled(run_id, lambda view: view.has_ended))
 
+    async def _steer(self, run_id: str, message: str) -> CallToolResult:
+        if not message.strip():
+            raise TailraceError("nothing was said: message is empty")
+        if (await self._journal.get(run_id)).new.input.get("requester") != approvals.REQUESTER:
+            raise TailraceError("another requester started this run, and only that requester may give it messages")
+        steer = await self._app.steering.steer(run_id, message, by=approvals.REQUESTER)
+        report = run_report.SteerReport(run_id, steer.accepted.steer_id)
+        return _result(report, f"run {run_id} has the message")
+
     async def _answer(self, args: run_report.AnswerApproval) -> CallToolResult:
         run = await self._journal.get(args.run_id)
         if run.state in ENDED:
@@ -261,19 +279,11 @@ class RunTools:
 
     async def _list(self, args: run_report.ListRuns) -> CallToolResult:
         states: tuple[RunState, ...] | None = ("pending", "running", "parked") if args.unfinished else None
-        found: list[Run] = []
-        before, more = args.before or None, True
-        while more and len(found) <= args.limit:
-            page = await self._journal.runs(
-                session=args.session or None, states=states, before=before, limit=args.limit + 1
-            )
-            found += [run for run in page if run.new.kind not in OWN_RECORDS]
-            more = len(page) > args.limit
-            before = page[-1].id if page else None
-        shown = found[: args.limit]
-        listed = run_report.RunPage(
-            tuple(map(run_report.line_of, shown)), shown[-1].id if len(found) > len(shown) else ""
+        page = await self._journal.runs(
+            session=args.session or None, states=states, before=args.before or None, limit=args.limit
         )
+        shown = (run_report.line_of(run) for run in page if run.new.kind not in OWN_RECORDS)
+        listed = run_report.RunPage(tuple(shown), page[-1].id if len(page) == args.limit else "")
         lines = [f"{run.run_id}  {run.status}  {run.question or run.kind}" for run in listed.runs]
         return _result(listed, "\n".join(lines) or "there are no runs")
 

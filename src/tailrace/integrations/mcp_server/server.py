@@ -23,8 +23,8 @@ from mcp_types import (
 )
 
 from tailrace import __version__
-from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
 from tailrace.app.timeline.question import question_of
 from tailrace.errors import TailraceError

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tailrace.plugins import CliCommand, Integration, StoreKind
+from tailrace.plugins import Integration, StoreKind
 
 INTEGRATION = Integration(
     name="postgres",
     title="PostgreSQL",
     extra="postgres",
     library="asyncpg",
-    commands={"migrate": CliCommand("copy a journal from SQLite to PostgreSQL", ".migrate")},
     store=StoreKind(
         schemes=("postgresql", "postgres"),
         example="postgresql://…",

@@ -12,13 +12,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from weakref import finalize
 
 from tailrace.errors import JournalError
-from tailrace.integrations.postgres.queries import GrownLog
+from tailrace.integrations.postgres.queries import MOST_BYTES
 from tailrace.journal.bus import Bus, Committed
-from tailrace.journal.live_tail import Tail
+from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
 from tailrace.journal.storage_wait import warning_level
 from tailrace.journal.stored.group_commit import PendingAppend
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S
-from tailrace.journal.stored.rows import entries_after
 from tailrace.ports import Batch
 
 logger = logging.getLogger("tailrace.journal")
@@ -32,7 +31,7 @@ class Following:
     def __init__(
         self,
         watched: Callable[[Collection[str] | None], list[tuple[str, Tail]]],
-        read: Callable[[Mapping[str, int]], Awaitable[dict[str, GrownLog]]],
+        read: Callable[[Mapping[str, int]], Awaitable[dict[str, Batch]]],
         follow: Callable[[str, Tail], Awaitable[JournalError | None]],
         bus: Bus | None,
     ) -> None:
@@ -123,29 +122,17 @@ class Following:
             return {}
         cursors = {run_id: tail.last_seq for run_id, tail in followed}
         try:
-            grown = await self._read(cursors)
+            pages = await self._read(cursors)
         except JournalError:
-            grown = dict.fromkeys(
-                cursors, GrownLog([], is_simple=False)
-            )  # each is tried, and its viewers get the error
+            pages = {}  # each run is read alone then, and its viewers get its error
         failed: dict[str, JournalError] = {}
-        for run_id, tail in self._watched(list(grown)):
-            if self._publish_rows(run_id, tail, cursors[run_id], grown[run_id]):
+        for run_id, tail in self._watched(list(cursors)):
+            page = pages.get(run_id)
+            is_whole = page is not None and len(page) < PAGE_ENTRIES and page.stored_bytes < MOST_BYTES
+            if page and tail.last_seq == cursors[run_id]:
+                tail.publish(page)
+            if is_whole:
                 tail.unreadable = None
             elif (failure := await self._follow(run_id, tail)) is not None:
                 failed[run_id] = failure
         return failed
-
-    def _publish_rows(self, run_id: str, tail: Tail, after: int, log: GrownLog) -> bool:
-        """Returns whether the rows were all there is: otherwise the run must be read by the page."""
-        if not log.is_simple or tail.last_seq != after:
-            return False
-        last_seq = log.rows[-1].last_seq
-        try:
-            entries = entries_after(run_id, log.rows, after, last_seq - after)
-        except JournalError:
-            return False
-        batch = Batch(entries)
-        batch.stored = b"".join(row.events for row in log.rows)
-        tail.publish(batch)
-        return True

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Unpack
 
-from tailrace.errors import CorruptLog
 from tailrace.events import Entry, from_json
 from tailrace.integrations.postgres.address import Connection
-from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
+from tailrace.journal.sessions.session_search import MAX_RUNS, MAX_S, SESSIONS_AT_ONCE, SessionTotals, TextSearch
 from tailrace.journal.stored import rows as stored
 from tailrace.journal.stored.rows import Row, end_of
-from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
+from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, SessionPage, SessionRuns, Signal
 
 MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row
-FOLLOWED_ROWS = 64  # of each run, when several are followed at once
 
 _RUN = """
     SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs,
@@ -103,37 +102,25 @@ async def abandoned_runs(connection: Connection, now: float | None) -> list[Run]
     return [await _run(connection, stored.RunRow._make(row)) for row in rows]
 
 
-async def last_seq_of(connection: Connection, run_id: str) -> int:
-    row = await connection.fetchrow(
-        "SELECT (SELECT b.last_seq FROM batches AS b WHERE b.run = r.num ORDER BY b.first_seq DESC LIMIT 1)"
-        " FROM runs AS r WHERE r.id = $1",
-        known_id(run_id),
-    )
-    if row is None:
-        raise stored.no_such_run(run_id)
-    if (seq := row[0]) is None:
-        raise CorruptLog(f"run {run_id} has lost all its entries")
-    return int(seq)
-
-
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-# The rows from the one with the next entry on, as many as `$3` entries may need and `$4` bytes hold. A cursor into
-# what was compacted gets the snapshot alone.
-_PAGE = """
-    SELECT r.num, h.output_seqs, s.seq, s.attempt, s.crc, s.state,
+# Of each run the rows from the one with the next entry on, as many as `$3` entries may need and `$4` bytes hold. A
+# cursor into what was compacted gets the snapshot alone.
+_PAGES = """
+    SELECT w.id, r.num, h.output_seqs, s.seq, s.attempt, s.crc, s.state,
         b.first_seq, b.last_seq, b.attempt, b.crc, b.events
-    FROM runs AS r JOIN heads AS h ON h.num = r.num
-    LEFT JOIN snapshots AS s ON s.run = r.num AND s.seq > $2
+    FROM unnest($1::text[], $2::integer[]) AS w(id, after)
+    JOIN runs AS r ON r.id = w.id JOIN heads AS h ON h.num = r.num
+    LEFT JOIN snapshots AS s ON s.run = r.num AND s.seq > w.after
     LEFT JOIN LATERAL (
         SELECT * FROM (
             SELECT c.*, sum(octet_length(c.events)) OVER (ORDER BY c.first_seq) - octet_length(c.events) AS bytes_before
             FROM batches AS c
-            WHERE c.run = r.num AND c.first_seq <= $2 + $3 AND c.first_seq >=
-                coalesce((SELECT max(d.first_seq) FROM batches AS d WHERE d.run = r.num AND d.first_seq <= $2 + 1), 0)
+            WHERE c.run = r.num AND c.first_seq <= w.after + $3 AND c.last_seq > w.after AND c.first_seq >= coalesce(
+                (SELECT max(d.first_seq) FROM batches AS d WHERE d.run = r.num AND d.first_seq <= w.after + 1), 0)
         ) AS bounded WHERE bytes_before < $4
     ) AS b ON s.seq IS NULL
-    WHERE r.id = $1 ORDER BY b.first_seq
+    ORDER BY w.id, b.first_seq
 """
 
 
@@ -153,22 +140,48 @@ class _StoredPage(NamedTuple):
         outputs = await _step_outputs(connection, self.run_id, self.num, self.output_seqs)
         return [*entries[:-1], stored.with_outputs(entries[-1], outputs)]
 
+    async def entries(self, connection: Connection, after: int) -> Batch:
+        if self.snapshot is not None:
+            return Batch(await self.completed(connection, stored.entries_of(self.run_id, self.snapshot)))
+        found = stored.entries_after(self.run_id, self.rows, after, PAGE_ENTRIES)
+        batch = Batch(await self.completed(connection, found))
+        ends = (self.rows[0].first_seq - 1, self.rows[-1].last_seq) if found else (0, 0)
+        if self.output_seqs is None and ends == (after, after + len(found)):
+            batch.stored = b"".join([row.events for row in self.rows])
+        return batch
+
+
+async def _stored_pages(
+    connection: Connection, cursors: Mapping[str, int], limit: int, most_bytes: int
+) -> list[_StoredPage]:
+    """Of the runs that are there."""
+    found = await connection.fetch(_PAGES, [*map(known_id, cursors)], [*cursors.values()], limit, most_bytes)
+    pages: list[_StoredPage] = []
+    for run_id, group in groupby(map(tuple, found), itemgetter(0)):
+        rows = list(group)
+        _, num, output_seqs, seq, attempt, crc, state = rows[0][:7]
+        snapshot = None if seq is None else Row(seq, seq, attempt, crc, state)
+        entries = [Row._make(row[7:]) for row in rows if row[7] is not None]
+        pages.append(_StoredPage(run_id, num, output_seqs, snapshot, entries))
+    return pages
+
 
 async def _stored_page(connection: Connection, run_id: str, after: int, limit: int, most_bytes: int) -> _StoredPage:
-    found = [tuple(row) for row in await connection.fetch(_PAGE, known_id(run_id), after, limit, most_bytes)]
-    if not found:
-        raise stored.no_such_run(run_id)
-    num, output_seqs, seq, attempt, crc, state = found[0][:6]
-    snapshot = None if seq is None else Row(seq, seq, attempt, crc, state)
-    return _StoredPage(run_id, num, output_seqs, snapshot, [Row._make(row[6:]) for row in found if row[6] is not None])
+    for page in await _stored_pages(connection, {run_id: after}, limit, most_bytes):
+        return page
+    raise stored.no_such_run(run_id)
 
 
-async def read_page(connection: Connection, run_id: str, after: int, limit: int = PAGE_ENTRIES) -> Batch:
-    """Entries after the cursor, at most `limit`; none only where there are none."""
-    page = await _stored_page(connection, run_id, after, limit, MOST_BYTES)
-    if page.snapshot is not None:
-        return Batch(await page.completed(connection, stored.entries_of(run_id, page.snapshot)))
-    return Batch(await page.completed(connection, stored.entries_after(run_id, page.rows, after, limit)))
+async def read_page(connection: Connection, run_id: str, after: int) -> Batch:
+    """Entries after the cursor; none only where there are none."""
+    page = await _stored_page(connection, run_id, after, PAGE_ENTRIES, MOST_BYTES)
+    return await page.entries(connection, after)
+
+
+async def read_pages(connection: Connection, cursors: Mapping[str, int]) -> dict[str, Batch]:
+    """The same of each of these runs that is there: all in one read."""
+    pages = await _stored_pages(connection, cursors, PAGE_ENTRIES, MOST_BYTES)
+    return {page.run_id: await page.entries(connection, cursors[page.run_id]) for page in pages}
 
 
 async def read_lines(connection: Connection, run_id: str, after: int) -> LogPage:
@@ -183,30 +196,11 @@ async def read_lines(connection: Connection, run_id: str, after: int) -> LogPage
     return LogPage(lines)
 
 
-async def read_all(connection: Connection, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
-    entries: list[Entry] = []
-    while limit is None or len(entries) < limit:
-        page = await read_page(connection, run_id, after, min(PAGE_ENTRIES, (limit or PAGE_ENTRIES) - len(entries)))
-        if not page:
-            break
-        entries += page
-        after = page[-1].seq
-    return Batch(entries[:limit])
-
-
 async def _pages(connection: Connection, run_id: str) -> AsyncIterator[Batch]:
     after = 0
-    while page := await read_page(connection, run_id, after, PAGE_ENTRIES):
+    while page := await read_page(connection, run_id, after):
         yield page
         after = page[-1].seq
-
-
-async def folded(connection: Connection, run_id: str) -> Fold:
-    state = Fold()
-    async for page in _pages(connection, run_id):
-        for entry in page:
-            state.apply(entry)
-    return state
 
 
 async def facts_of_runs(connection: Connection, run_ids: Sequence[str]) -> list[list[Entry]]:
@@ -260,38 +254,6 @@ async def _step_outputs(connection: Connection, run_id: str, num: int, seqs: byt
     return {step.block_id: step.output for step in steps}
 
 
-class GrownLog(NamedTuple):
-    """The rows after a cursor. `is_simple` says that they are all there is to know: they begin with the next entry,
-    none was left out, and none repeats what is stored elsewhere."""
-
-    rows: list[Row]
-    is_simple: bool
-
-
-async def grown_logs(connection: Connection, cursors: Mapping[str, int]) -> dict[str, GrownLog]:
-    """What follows the cursor of each run that has more, or is gone: all in one read."""
-    found = await connection.fetch(
-        "SELECT w.id, r.num IS NOT NULL AND h.output_seqs IS NULL AND h.first_seq = 1,"
-        " b.first_seq, b.last_seq, b.attempt, b.crc, b.events"
-        " FROM unnest($1::text[], $2::integer[]) AS w(id, after) LEFT JOIN runs AS r ON r.id = w.id"
-        " LEFT JOIN heads AS h ON h.num = r.num LEFT JOIN LATERAL ("
-        " SELECT * FROM batches AS c WHERE c.run = r.num AND c.first_seq >="
-        " coalesce((SELECT max(d.first_seq) FROM batches AS d WHERE d.run = r.num AND d.first_seq <= w.after), 0)"
-        " AND c.last_seq > w.after ORDER BY c.first_seq LIMIT $3) AS b ON true"
-        " WHERE b.first_seq IS NOT NULL OR r.num IS NULL OR h.first_seq > 1 ORDER BY w.id, b.first_seq",
-        list(cursors),
-        list(cursors.values()),
-        FOLLOWED_ROWS,
-    )
-    grown: dict[str, GrownLog] = {}
-    for run_id, group in groupby(map(tuple, found), itemgetter(0)):
-        (_, plain, *first), *rest = group
-        rows = [] if first[0] is None else [Row._make(first), *(Row._make(row[2:]) for row in rest)]
-        follows = bool(rows) and rows[0].first_seq == cursors[run_id] + 1
-        grown[run_id] = GrownLog(rows, is_simple=plain and follows and len(rows) < FOLLOWED_ROWS)
-    return grown
-
-
 # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -333,3 +295,78 @@ async def counters(connection: Connection, prefix: str, first: str = "") -> dict
         "SELECT name, value FROM counters WHERE name >= $1 AND name < $2", max(prefix, first), end_of(prefix)
     )
     return {name: value for name, value in rows}  # noqa: C416 - a record is no pair for `dict`
+
+
+# ── sessions: `SESSIONS` reads the index `runs_by_kind` alone ──────────────────────────────────────────────
+
+_LAST = "~"  # after every id
+SESSIONS = (
+    "SELECT session, max(id) AS newest, count(*) FROM runs WHERE kind = $1 AND session > '' GROUP BY session"
+    " HAVING max(id) < $2 ORDER BY newest DESC"
+)
+_OUTCOMES = (
+    "SELECT r.session, r.id, h.state, h.outcome FROM runs AS r JOIN heads AS h ON h.num = r.num"
+    " WHERE r.kind = $1 AND r.session = ANY($2::text[]) ORDER BY r.session, r.id"
+)
+_TEXTS = (
+    "SELECT r.session, r.new, h.outcome FROM runs AS r JOIN heads AS h ON h.num = r.num"
+    " WHERE r.kind = $1 AND r.session = ANY($2::text[])"
+    " AND (convert_from(r.new, 'UTF8') ILIKE $3 OR convert_from(h.outcome, 'UTF8') ILIKE $3)"
+)
+
+
+async def list_sessions(
+    connection: Connection, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
+) -> SessionPage:
+    if not is_text(search + (before or "")):
+        return SessionPage([], None)
+    named = [tuple(row) for row in await connection.fetch(SESSIONS, kind, before or _LAST)]
+    if not search:
+        page = named[:limit]
+        sessions = await _sessions(connection, kind, [name for name, *_ in page])
+        return SessionPage(sessions, page[-1][1] if len(named) > limit else None)
+    text, until = TextSearch(search), time.monotonic() + MAX_S
+    found: list[str] = []
+    looked_at = runs = 0
+    while looked_at < len(named) and len(found) < limit and runs < MAX_RUNS and time.monotonic() < until:
+        some = named[looked_at : looked_at + SESSIONS_AT_ONCE]
+        matching = await _matching(connection, kind, [name for name, *_ in some], text)
+        for name, _, count in some:
+            looked_at, runs = looked_at + 1, runs + count
+            found += [name] if name in matching else []
+            if len(found) == limit:
+                break
+    more = named[looked_at - 1][1] if 0 < looked_at < len(named) else None
+    return SessionPage(await _sessions(connection, kind, found), more)
+
+
+async def _matching(connection: Connection, kind: str, sessions: list[str], text: TextSearch) -> set[str]:
+    rows = await connection.fetch(_TEXTS, kind, sessions, text.like)
+    return {session for session, new, outcome in rows if text.is_in_run(new, outcome)}
+
+
+async def _sessions(connection: Connection, kind: str, names: list[str]) -> list[SessionRuns]:
+    """In the order of the names. A session whose runs were deleted meanwhile is left out."""
+    found: dict[str, SessionRuns] = {}
+    rows = await connection.fetch(_OUTCOMES, kind, names)
+    for name, own in groupby(map(tuple, rows), itemgetter(0)):
+        totals = SessionTotals()
+        for _, *row in own:
+            totals.add_row(*row)
+        first, newest = await run_of(connection, totals.first), await run_of(connection, totals.newest)
+        found[name] = totals.session(name, first, newest)
+    return [found[name] for name in names if name in found]
+
+
+async def session_of(connection: Connection, session: str, kind: str) -> SessionRuns | None:
+    found = await _sessions(connection, kind, [session]) if session and is_text(session) else []
+    return found[0] if found else None
+
+
+async def run_after(connection: Connection, session: str, kind: str, after: str) -> Run | None:
+    if not is_text(session + after):
+        return None
+    found = await connection.fetchval(
+        "SELECT id FROM runs WHERE kind = $1 AND session = $2 AND id > $3 ORDER BY id LIMIT 1", kind, session, after
+    )
+    return None if found is None else await run_of(connection, found)

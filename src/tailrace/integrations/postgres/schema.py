@@ -3,9 +3,9 @@
 Owns the storage format. As in SQLite's file, a row of `batches` holds what one group commit wrote to one run: the
 events' JSON, one a line, numbered from `first_seq`, and the time of that commit in `at`. `heads` holds the columns of a
 run that change: its rows are narrow and are locked for each write to their run. `writers` has the number of the last
-transaction of each process: after a lost connection it says whether the transaction in flight was committed. `deleted`
-lists runs whose entries are still to be removed. `wall_clock` counts leases by the database's clock, unless a test
-gives another time; `newest_in_session` lets one transaction at a time create runs of a session.
+transaction of each process: after a lost connection it says whether the transaction in flight was committed.
+`wall_clock` counts leases by the database's clock, unless a test gives another time; `newest_in_session` lets one
+transaction at a time create runs of a session.
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ SCHEMA = """
         number bigint NOT NULL,
         seen_at timestamptz NOT NULL DEFAULT now()
     ) WITH (fillfactor = 50);
-    CREATE TABLE deleted (run bigint PRIMARY KEY);
     CREATE FUNCTION wall_clock(instead double precision) RETURNS double precision LANGUAGE sql VOLATILE
         AS 'SELECT coalesce(instead, extract(epoch FROM clock_timestamp())::double precision)';
     CREATE FUNCTION newest_in_session(named text) RETURNS text LANGUAGE plpgsql VOLATILE AS $$

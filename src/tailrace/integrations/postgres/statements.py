@@ -22,7 +22,6 @@ from tailrace.journal.stored.rows import TimedRow, end_of
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 PROGRESS_ROWS = 64  # read at a time when progress is looked for, newest first
-DELETED_ROWS = 2000  # removed at a time
 
 
 def entries_gone(run_id: str, seq: int) -> str:
@@ -342,35 +341,15 @@ async def compact(connection: Connection, run_id: str, snapshot: stored.Row, kep
 
 
 async def delete(connection: Connection, run_id: str) -> None:
-    """The run is gone at once; its entries are removed by `remove_deleted`."""
     async with connection.transaction():
         head = await _ended(connection, run_id)
         for statement in (
-            "INSERT INTO deleted VALUES ($1)",
+            "DELETE FROM batches WHERE run = $1",
             "DELETE FROM snapshots WHERE run = $1",
             "DELETE FROM heads WHERE num = $1",
             "DELETE FROM runs WHERE num = $1",
         ):
             await connection.execute(statement, head.num)
-
-
-async def remove_deleted(connection: Connection) -> bool:
-    """Removes some entries of deleted runs, in a short transaction of its own. Returns whether there may be more.
-    Several processes share the work."""
-    async with connection.transaction():
-        num = await connection.fetchval("SELECT run FROM deleted LIMIT 1 FOR UPDATE SKIP LOCKED")
-        if num is None:
-            return False
-        status = await connection.execute(
-            "DELETE FROM batches WHERE run = $1 AND first_seq <="
-            " (SELECT max(first_seq) FROM (SELECT first_seq FROM batches WHERE run = $1 ORDER BY first_seq"
-            " LIMIT $2) AS oldest)",
-            num,
-            DELETED_ROWS,
-        )
-        if status == "DELETE 0":
-            await connection.execute("DELETE FROM deleted WHERE run = $1", num)
-    return True
 
 
 async def _ended(connection: Connection, run_id: str) -> Head:

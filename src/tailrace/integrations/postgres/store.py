@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tailrace.errors import JournalError, RunNotFound
+from tailrace.errors import JournalError
 from tailrace.events import AnyEvent, Entry, RunFailure
-from tailrace.integrations.postgres import queries, session_queries, statements
+from tailrace.integrations.postgres import queries, statements
 from tailrace.integrations.postgres.address import Address, Connection, connect, parse_address, translated
 from tailrace.integrations.postgres.commits import WAIT_AT_CLOSE_S, Commits
 from tailrace.integrations.postgres.following import Following
@@ -138,9 +138,9 @@ class PostgresJournal(StoredJournal):
         )
 
     async def record(self, ended: EndedRun) -> None:
-        new = ended.run.new
         record = partial(statements.record, ended=ended, ended_at=self._now())
-        await self._commits.call(record, fsync=new.durability == "fsync", begins=new.session)
+        await self._commits.call(record, begins=ended.run.new.session)
+        self._sessions.on_created(ended.run.new.session)
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
         claimant = Claimant(owner, lease_s)
@@ -181,20 +181,7 @@ class PostgresJournal(StoredJournal):
         return await self._readers.query(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
 
     async def _delete_run(self, run_id: str) -> None:
-        tries = 0
-
-        async def delete(connection: Connection) -> None:
-            nonlocal tries
-            tries += 1
-            try:
-                await statements.delete(connection, run_id)
-            except RunNotFound:
-                if tries == 1:
-                    raise  # otherwise the try before, whose connection was lost, has deleted it
-
-        await self._readers.query(delete)
-        while await self._readers.query(statements.remove_deleted):
-            pass
+        await self._readers.query(partial(statements.delete, run_id=run_id))
 
     def _append_to(self, log: StoredLog, attempt: int, events: Sequence[AnyEvent]) -> int:
         if log.refusal is None and (full := self._commits.no_room(len(events))) is not None:
@@ -207,24 +194,18 @@ class PostgresJournal(StoredJournal):
     get = _read(queries.run_of)
     run_with_key = _read(queries.run_with_key)
     runs = _read(queries.list_runs)
-    sessions = _read(session_queries.list_sessions)
-    session = _read(session_queries.session_of)
-    _run_after = _read(session_queries.run_after)
-    read = _read(queries.read_all)
+    sessions = _read(queries.list_sessions)
+    session = _read(queries.session_of)
+    _run_after = _read(queries.run_after)
     page = _read(queries.read_page)
+    _read_grown = _read(queries.read_pages)
     facts_of_runs = _read(queries.facts_of_runs)
     times = _read(queries.times_of)
-    _fold_log = _read(queries.folded)
     _compaction = _read(queries.compacted)
-    _newest_seq = _read(queries.last_seq_of)
     _signals_after = _read(queries.signals_after)
     get_value = _read(queries.value_of)
     list_values = _read(queries.values_in)
     counters = _read(queries.counters)
-
-    async def facts(self, run_id: str) -> list[Entry]:
-        (facts,) = await self.facts_of_runs([run_id])
-        return facts
 
     async def orphans(self) -> list[Run]:
         return await self._readers.query(partial(queries.abandoned_runs, now=self._test_now))
@@ -236,9 +217,6 @@ class PostgresJournal(StoredJournal):
 
     def _watched(self, run_ids: Collection[str] | None) -> list[tuple[str, Tail]]:
         return self._followed(list(self._tails) if run_ids is None else run_ids)
-
-    async def _read_grown(self, cursors: Mapping[str, int]) -> dict[str, queries.GrownLog]:
-        return await self._readers.query(partial(queries.grown_logs, cursors=cursors))
 
     def _look_at(self, run_id: str) -> None:
         self._following.look_at([run_id])

@@ -38,10 +38,9 @@ from tailrace.integrations.slack.slash import (
     STRANGER,
     ResponseUrls,
     SlashQuestions,
-    UnfinishedAnswers,
     why_not_here,
 )
-from tailrace.integrations.slack.socket import OneSocket
+from tailrace.integrations.slack.socket import OneSocket, hide_tickets_in_logs
 from tailrace.integrations.slack.thread_reader import PAGE, PERSON, read_thread, with_names
 from tailrace.integrations.slack.user_names import UserNames
 from tailrace.integrations.slack.workspace_limits import WorkspaceLimits
@@ -100,6 +99,7 @@ class SlackPlatform(BasePlatform):
         tells_names: bool = True,
     ) -> None:
         """`tells_names`: whether the model reads what people are called."""
+        hide_tickets_in_logs()
         self._answer_s = answer_s
         self._app_token = app_token
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
@@ -109,7 +109,6 @@ class SlackPlatform(BasePlatform):
         self._user_names = UserNames()
         self._limits = WorkspaceLimits()
         self._tells_names = tells_names
-        self._unfinished = UnfinishedAnswers(self._call)
         self._questions = SlashQuestions(self.perform, self._find, self._name_of, self._tell_in_private)
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
@@ -133,7 +132,7 @@ class SlackPlatform(BasePlatform):
             reply = reply_to(exc, place, markup=markup)
             if reply == port.Gone("chat") and not isinstance(action, port.Typing):
                 log.warning("slack: nothing can be written in %s (%s)", place.chat, code_of(exc))
-                await self._tell_who_asked(place, code_of(exc))
+                await self._tell_in_private(place, why_not_here(code_of(exc), place, self._bot_name))
             return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
@@ -202,13 +201,6 @@ class SlackPlatform(BasePlatform):
             return told
         answer = await self._call("chat.postEphemeral", channel=place.chat, user=place.only_for, **body)
         return port.Sent(str(answer.get("message_ts") or action.key))
-
-    async def _tell_who_asked(self, place: port.Place, code: str) -> None:
-        """Nothing can be written there. Who typed a slash command is told where they typed it, others elsewhere."""
-        if place.thread:
-            await self._unfinished.tell(place, code, self._bot_name)
-        else:
-            await self._tell_in_private(place, why_not_here(code, place, self._bot_name))
 
     async def _tell_in_private(self, place: port.Place, text: str) -> None:
         """Tells the person whose slash command is answered there."""

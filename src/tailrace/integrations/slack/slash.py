@@ -1,7 +1,7 @@
 """Slash commands, which Slack shows only to the person who typed them: the private answer, and the question.
 
 A question behind a slash command is shown in its channel, and has a thread and a conversation of its own. Where nothing
-can be written, the person is told in private: below the command, or in a direct message for an answer in a thread.
+can be written, the person is told in private below the command.
 """
 
 from __future__ import annotations
@@ -12,14 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec.structs import replace
-from slack_sdk.errors import SlackApiError
 
 from tailrace.delivery import port
 from tailrace.errors import PlatformError
-from tailrace.gateway.connection_errors import NO_ANSWER
-from tailrace.integrations.slack.blocks import message_body, metadata
 from tailrace.integrations.slack.inbound import shown_question
-from tailrace.integrations.slack.replies import code_of
 
 log = logging.getLogger("tailrace.gateway")
 MAX_REMEMBERED = 256  # commands, questions, threads
@@ -111,43 +107,7 @@ class SlashQuestions:
                 return ""
 
 
-class UnfinishedAnswers:
-    """Tells the person who asked, in a direct message, that nothing can be written any more in the thread where they
-    wait. `call` makes a request of the Web API."""
-
-    def __init__(self, call: Callable[..., Awaitable[dict[str, object]]]) -> None:
-        self._call = call
-        self._told: dict[str, str] = {}  # by thread: who was told
-
-    async def tell(self, place: port.Place, code: str, bot: str) -> None:
-        """Once for each thread. `code`: Slack's error. Slack takes a person's id for the direct conversation with
-        them."""
-        user = place.extra.get("user", "")
-        if place.kind == "private" or not user or place.key in self._told:
-            return
-        remember(self._told, place.key, user)
-        told = port.Send(f"unfinished.{place.key}", why_unfinished(code, place, bot))
-        try:
-            await self._call("chat.postMessage", channel=user, **message_body(told), **metadata(told.key))
-        except (SlackApiError, *NO_ANSWER) as exc:
-            reason = code_of(exc) if isinstance(exc, SlackApiError) else ""
-            log.warning("slack: %s could not be told so (%s)", user, reason or type(exc).__name__)
-
-
 # ── words ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def why_unfinished(code: str, place: port.Place, bot: str) -> str:
-    """Why an answer in a thread ended, and what to do."""
-    beginning = f"I could not finish my answer in <#{place.chat}>:"
-    match code:
-        case "is_archived":
-            return f"{beginning} the channel is archived. Ask me here."
-        case "not_in_channel" | "channel_not_found":
-            advice = f"Ask me here, or type `/invite @{bot}` there and ask again."
-            return f"{beginning} I am no longer in that channel. {advice}"
-        case _:
-            return f"{beginning} I cannot write there ({code}). Ask me here."
 
 
 def why_not_here(code: str, place: port.Place, bot: str) -> str:

@@ -25,6 +25,11 @@ _TICKET = re.compile(
 )
 
 
+def hide_tickets_in_logs() -> None:
+    for library in ("slack_sdk.socket_mode.aiohttp", "slack_sdk.web.async_base_client"):
+        logging.getLogger(library).addFilter(_hide_ticket)
+
+
 def _hide_ticket(record: logging.LogRecord) -> bool:
     """The ticket opens the app's connection. It is part of the address, which the SDK logs, and which aiohttp names in
     its errors (J114). A traceback with the ticket is left out: the line says the same. The `response_url`
@@ -33,10 +38,6 @@ def _hide_ticket(record: logging.LogRecord) -> bool:
     if record.exc_info and _TICKET.search("".join(traceback.format_exception(*record.exc_info))):
         record.exc_info = record.exc_text = None
     return True
-
-
-for _name in ("slack_sdk.socket_mode.aiohttp", "slack_sdk.web.async_base_client"):
-    logging.getLogger(_name).addFilter(_hide_ticket)
 
 
 class OneSocket(SocketModeClient):

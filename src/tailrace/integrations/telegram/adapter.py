@@ -10,13 +10,14 @@ import asyncio
 import hashlib
 import hmac
 import logging
-import math
 import re
+import ssl
 import time
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
+from functools import cache
 from typing import Any, TypeVar
 
+import aiohttp
 import httpx
 import msgspec
 import telegram
@@ -28,15 +29,12 @@ from tailrace.delivery import port
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.integrations.telegram import TelegramSettings
-from tailrace.integrations.telegram.files import OversizedFile, RefusedFile, read_file, tls
-from tailrace.integrations.telegram.inbound import KINDS, names_unknown_bot, parse_update, was_before
-from tailrace.integrations.telegram.markup import MAX_ENTITIES, telegram_text
+from tailrace.integrations.telegram.inbound import KINDS, parse_update, seconds_before
+from tailrace.integrations.telegram.markup import telegram_text
 from tailrace.integrations.telegram.replies import Connections, Flooded, is_of_another, reply_to, status_of
-from tailrace.integrations.telegram.updates import NONSENSE, UpdateConnections, readable
 
 T = TypeVar("T")
 log = logging.getLogger("tailrace.integrations.telegram")
-
 API_URL = "https://api.telegram.org"
 HOOK_PATH = "/platforms/telegram/webhook"
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
@@ -45,7 +43,6 @@ NOT_SERVED = "I do not know you, so this did nothing."  # shown to a stranger al
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 MAX_PHOTO_BYTES = 10 << 20
-ASK_NAME_S = 60.0  # how often at most the bot asks whether it was given another name
 DOWNTIME_S = 300.0  # before its start: who wrote earlier did not know that a process was about to come
 UPDATES_PER_POLL = 100  # at most: Telegram's own number
 HELD_POLL_S = 0.3  # between polls while a part of a paste is held
@@ -53,12 +50,10 @@ POLL_S = 30  # how long the server holds a poll open when there is nothing to de
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
 _WEBHOOK_KEY = "platforms.telegram.webhook_url"
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
-
 PRIVATE = port.Capabilities(
     mode="draft",
     limit=4096,
     unit="utf16",
-    max_links=MAX_ENTITIES,
     edits=True,
     deletes=True,
     buttons=True,
@@ -72,6 +67,32 @@ GROUP = msgspec.structs.replace(
     PRIVATE, mode="edit", edit_interval_s=3.0, windows=(port.Window(1, 1.0), port.Window(20, 60.0))
 )
 
+NONSENSE = (AttributeError, KeyError, TypeError, ValueError)  # what the library raises for an object it cannot read
+
+
+class UpdateConnections(Connections):
+    """The connections for `getUpdates`. A Bot API server of another version than the library's may leave out a field
+    that the library requires. Such an update is passed over: the offset would bring it back with every poll."""
+
+    @staticmethod
+    def parse_json_payload(payload: bytes) -> dict[str, Any]:
+        answer = Connections.parse_json_payload(payload)
+        if isinstance(updates := answer.get("result"), list):
+            answer["result"] = [readable(update) for update in updates]
+        return answer
+
+
+def readable(update: Any) -> Any:
+    """The update, or only its id where the library cannot read it. One without an id is left to the library."""
+    if not isinstance(update, dict) or not isinstance(update_id := update.get("update_id"), int):
+        return update
+    try:
+        telegram.Update.de_json(update, None)
+    except NONSENSE as exc:
+        log.warning("telegram: update %d is passed over: the client library cannot read it: %s", update_id, exc)
+        return {"update_id": update_id}
+    return update
+
 
 def _hide_token(record: logging.LogRecord) -> bool:
     """The token is part of every address, and the libraries log addresses (J114)."""
@@ -79,8 +100,10 @@ def _hide_token(record: logging.LogRecord) -> bool:
     return True
 
 
-for _name in ("httpx", "telegram.Bot"):
-    logging.getLogger(_name).addFilter(_hide_token)
+@cache
+def _tls() -> ssl.SSLContext:
+    """One for all connections: reading the certificates takes longer than the rest of the start."""
+    return httpx.create_ssl_context()
 
 
 class TelegramPlatform(BasePlatform):
@@ -92,13 +115,14 @@ class TelegramPlatform(BasePlatform):
         self, token: str, *, base_url: str | None = None, webhook_url: str | None = None, answer_s: float = ANSWER_S
     ) -> None:
         """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
+        for library in ("httpx", "telegram.Bot"):
+            logging.getLogger(library).addFilter(_hide_token)
         self._answer_s = answer_s
         self._webhook_url = webhook_url
         self._started_at = time.time()
         self._reads_backlog = True  # until all that waited for this process was put
         self._hook_secret = hmac.digest(token.encode(), b"tailrace telegram webhook", hashlib.sha256).hex()
         self._me: telegram.User | None = None
-        self._name_asked_at = -math.inf
         self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
         self.hook_path = HOOK_PATH if webhook_url else ""
         self._polling, self._request = self._connections(UpdateConnections, 2), self._connections(Connections, 256)
@@ -118,7 +142,7 @@ class TelegramPlatform(BasePlatform):
             read_timeout=self._answer_s,
             write_timeout=self._answer_s,
             pool_timeout=self._answer_s,
-            httpx_kwargs={"verify": tls()},
+            httpx_kwargs={"verify": _tls()},
         )
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
@@ -247,27 +271,20 @@ class TelegramPlatform(BasePlatform):
             return port.HookAnswer(503)  # it will be delivered again
         return port.HookAnswer()
 
-    async def _who_we_are(self, update: telegram.Update) -> telegram.User:
-        """The bot with its current name: BotFather may change it at any time, without an update."""
+    async def _who_we_are(self) -> telegram.User:
         if self._me is None:  # another process keeps the connection; the webhook may call this one
             self._me = await self._ask(self._bot.get_me())
-        now = asyncio.get_running_loop().time()
-        if update.message is None or now - self._name_asked_at < ASK_NAME_S:
-            return self._me
-        if names_unknown_bot(update.message, self._me):
-            self._name_asked_at = now
-            with suppress(PlatformError):  # then it is heard by the name that is known
-                self._me = await self._ask(self._bot.get_me())
         return self._me
 
     async def _handle_update(self, update: telegram.Update, inbox: port.Inbox, *, waited: bool) -> None:
         """`waited`: it may have been there before the process was."""
-        me = await self._who_we_are(update)
+        me = await self._who_we_are()
         if (message := update.message) is not None and message.migrate_to_chat_id is not None:
             self._moved[str(message.chat.id)] = message.migrate_to_chat_id
         received = parse_update(update, me)
-        if waited and isinstance(received, port.MessageReceived) and was_before(update, self._started_at - DOWNTIME_S):
-            received = msgspec.structs.replace(received, from_downtime=True)
+        early_s = seconds_before(update, self._started_at)
+        if waited and isinstance(received, port.MessageReceived) and early_s > DOWNTIME_S:
+            received = msgspec.structs.replace(received, late_s=early_s)
         if received is not None:
             await inbox.put(received)
         if (query := update.callback_query) is not None:
@@ -284,14 +301,9 @@ class TelegramPlatform(BasePlatform):
             raise self.too_large(attachment, max_bytes)
         if not (file.file_path or "").startswith(("http://", "https://")):
             raise PlatformError(f"{attachment.name} is not offered for download", platform=self.name)
-        deadlines = httpx.Timeout(self._answer_s, connect=CONNECT_S)
-        try:
-            return await read_file(str(file.file_path), max_bytes=max_bytes, deadlines=deadlines)
-        except OversizedFile:
-            raise self.too_large(attachment, max_bytes) from None
-        except (RefusedFile, httpx.HTTPError, httpx.InvalidURL) as exc:
-            reason = str(exc) or type(exc).__name__
-            raise PlatformError(f"{attachment.name} could not be fetched: {reason}", platform=self.name) from exc
+        deadlines = aiohttp.ClientTimeout(connect=CONNECT_S, sock_read=self._answer_s)
+        async with aiohttp.ClientSession(timeout=deadlines) as session:
+            return await self.download(attachment, session.get(str(file.file_path)), max_bytes)
 
     async def _file(self, ref: str) -> telegram.File:
         """Waits for as long as the server asks for; a message has a limit for its files."""

@@ -48,6 +48,7 @@ class _Writer:
         self._texts: list[str] = []
         self._offset = 0
         self._quotes = 0  # open ones
+        self._links = 0
         self._entities: list[Entity] = []
 
     def write(self, found: Iterable[md.Block]) -> RichText:
@@ -119,7 +120,10 @@ class _Writer:
                     self._mark(_STYLES[style], start)
                 case md.Link(url=url, children=children):
                     self._inline(children or [url], line_end)
-                    if is_link(url):
+                    if is_link(url) and self._links >= MAX_ENTITIES:
+                        self._add(f" ({url})")
+                    elif is_link(url):
+                        self._links += 1
                         self._mark("text_link", start, url=url)
                 case _:
                     assert_never(node)

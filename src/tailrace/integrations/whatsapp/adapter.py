@@ -18,12 +18,12 @@ import msgspec
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
+from tailrace.delivery.text.markup import Flavour, marked_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, no_connection, reply_without_answer
 from tailrace.integrations.whatsapp import WhatsAppSettings, inbound
-from tailrace.integrations.whatsapp.context import RecentTexts
-from tailrace.integrations.whatsapp.markup import whatsapp_markup
+from tailrace.integrations.whatsapp.inbound import RecentTexts
 from tailrace.integrations.whatsapp.meta_errors import (
     NO_SUCH_THING,
     TOKEN_CODES,
@@ -36,7 +36,6 @@ from tailrace.integrations.whatsapp.statuses import MessagesTold
 from tailrace.values.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.integrations.whatsapp")
-
 API_URL = "https://graph.facebook.com"
 API_VERSION = "v24.0"
 HOOK_PATH = "/platforms/whatsapp/webhook"
@@ -49,37 +48,19 @@ CAPABILITIES = port.Capabilities(
     windows=(port.Window(1, 1.0), port.Window(10, 60.0)),
     typing_s=25.0,
 )
-
 WARNING_S = 60.0  # between two warnings of the same
 _NOT_SIGNED = "a call of WhatsApp's webhook has no signature: it is not Meta's, or a proxy drops X-Hub-Signature-256"
 _SIGNED_BY_OTHERS = "a call of WhatsApp's webhook is not signed with app_secret_env: is that secret this app's?"
 _NOT_VERIFIED = "WhatsApp's webhook was asked for with another verify token than verify_token_env holds"
-_CLOCK_BEHIND = (
-    "a message is dated minutes after this machine's clock: set the clock. It is not taken; WhatsApp delivers it again"
-)
 STATUS_S = 10.0  # WhatsApp tells the webhook of a message that it took within seconds
 MAX_IMAGE_BYTES = 5 << 20
 _IMAGES = frozenset({"image/jpeg", "image/png"})
-_OFFICE = "application/vnd.openxmlformats-officedocument"
-# Meta takes no file of another type. The name of the file, which people see, is free.
-_UPLOADED = _IMAGES | {
-    "application/msword",
-    "application/pdf",
-    "application/vnd.ms-excel",
-    "application/vnd.ms-powerpoint",
-    f"{_OFFICE}.presentationml.presentation",
-    f"{_OFFICE}.spreadsheetml.sheet",
-    f"{_OFFICE}.wordprocessingml.document",
-    "audio/aac",
-    "audio/amr",
-    "audio/mp4",
-    "audio/mpeg",
-    "audio/ogg",
-    "image/webp",
-    "text/plain",
-    "video/3gpp",
-    "video/mp4",
-}
+
+_MARKS = Flavour(bold="*", italic="_", strike="~", code="`", block="```")
+
+
+def whatsapp_markup(text: str) -> str:
+    return marked_text(text, _MARKS)
 
 
 class _SentMessage(msgspec.Struct):
@@ -128,7 +109,6 @@ class WhatsAppPlatform(BasePlatform):
         self._told = MessagesTold()
         self._recent = RecentTexts()
         self._token_refusal: asyncio.Future[str] | None = None  # while `run` waits: why the token is no longer good
-        self._named_numbers: set[str] = set()  # other numbers of the account, whose messages come here
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,7 +117,6 @@ class WhatsAppPlatform(BasePlatform):
         if isinstance(reply, port.Unknown) and isinstance(action, port.Send | port.Upload):
             reply = await self._settled(place, action.key, reply)
         if isinstance(reply, port.Sent) and isinstance(action, port.Send):
-            self._told.sent(action.key)
             self._recent.add(place.chat, reply.message_id, action.text, is_ours=True)
         return reply
 
@@ -163,11 +142,10 @@ class WhatsAppPlatform(BasePlatform):
 
     async def _settled(self, place: port.Place, key: str, unknown: port.Unknown) -> port.AnyReply:
         """What became of a send without a reply: WhatsApp tells the webhook of each message (G80)."""
-        then = self._told.so_far()  # what others are sent meanwhile may have no status yet
         if outcome := await self._told.outcome_of(key, within_s=STATUS_S):
             return outcome
         log.warning("whether a message to %s was sent is not known: %s", place.chat, unknown.reason)
-        return port.Unknown(unknown.reason, unlikely=self._told.reach_us(then))
+        return port.Unknown(unknown.reason, unlikely=self._told.has_any)
 
     async def _send(self, place: port.Place, action: port.Send) -> port.AnyReply:
         text = whatsapp_markup(action.text) if action.markup else action.text
@@ -180,8 +158,6 @@ class WhatsAppPlatform(BasePlatform):
         """The content first, then the message that shows it. Only the second can be in doubt: content that no message
         shows is deleted by Meta."""
         media_type = _uploaded_as(file)
-        if media_type is None:
-            return port.Refused(f"WhatsApp takes no file of the type {file.media_type}")
         form = aiohttp.FormData({"messaging_product": "whatsapp", "type": media_type})
         form.add_field("file", file.data, filename=file.name, content_type=media_type)
         timeout = aiohttp.ClientTimeout(total=UPLOAD_S, connect=self._timeout.connect)
@@ -252,7 +228,6 @@ class WhatsAppPlatform(BasePlatform):
         for status in statuses:
             for reason in status.failures:
                 log.warning("a message to %s was not delivered: %s", status.recipient, reason)
-        self._name_other_numbers(notification)
         now_s = self._time_of_day()
         try:
             for key, lost in inbound.lost(statuses):
@@ -266,22 +241,7 @@ class WhatsAppPlatform(BasePlatform):
                 await inbox.until_released(message.update_id)
         except TailraceError:
             return port.HookAnswer(503)  # Meta delivers it again
-        if inbound.is_ahead_of_us(notification, self._number, now_s):
-            self._warn(_CLOCK_BEHIND)
-            return port.HookAnswer(503)
         return port.HookAnswer()
-
-    def _name_other_numbers(self, notification: inbound.Notification) -> None:
-        """An account may have several numbers, and the config may name another one than people write to."""
-        for number_id, number in notification.other_numbers(self._number).items():
-            if number_id not in self._named_numbers:
-                self._named_numbers.add(number_id)
-                log.warning(
-                    "a message to %s is passed over: its phone_number_id is %s, the config has %s",
-                    number or "another number",
-                    number_id,
-                    self._number,
-                )
 
     def _verify(self, request: port.HookRequest) -> port.HookAnswer:
         """Meta asks once, when the address is entered, whether it is ours."""
@@ -338,16 +298,16 @@ class WhatsAppPlatform(BasePlatform):
             await self._http.close()
 
 
-def _uploaded_as(file: port.Upload) -> str | None:
-    """The type that Meta takes this file as: any text as a plain one. None where there is none."""
+def _uploaded_as(file: port.Upload) -> str:
+    """Meta accepts few media types, and text/plain alone of the texts; the file may have any name."""
     media_type = file.media_type.partition(";")[0].strip().lower()
-    if media_type in _UPLOADED:
+    if media_type.startswith(("image/", "audio/", "video/", "application/pdf")):
         return media_type
     try:
         is_text = b"\0" not in file.data and bool(file.data.decode())
     except UnicodeDecodeError:
         is_text = False
-    return "text/plain" if is_text else None
+    return "text/plain" if is_text else media_type
 
 
 async def _decode_response(response: aiohttp.ClientResponse) -> _Result:

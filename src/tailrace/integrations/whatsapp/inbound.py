@@ -9,41 +9,66 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
-from tailrace.delivery.planning.presenter import preview_line
+from tailrace.delivery.cards import card_of_fields
+from tailrace.delivery.planning.presenter import preview_line, shortened
 from tailrace.delivery.port import Attachment, MessageLost, MessageReceived, Place, Quoted, Refused, Sender, Sent
-from tailrace.integrations.whatsapp.cards import (
-    AnsweredForm,
-    ContactCard,
-    Location,
-    Order,
-    Product,
-    Referral,
-    Sticker,
-    Unsupported,
-)
-from tailrace.integrations.whatsapp.context import RecentTexts
 from tailrace.integrations.whatsapp.meta_errors import WINDOW_CLOSED, Trouble, explained, lets_others_through
 from tailrace.integrations.whatsapp.statuses import Outcome
 from tailrace.values.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.integrations.whatsapp")
-
 SIGNATURE_HEADER = "x-hub-signature-256"
 # Meta delivers a message again for days; one that is older than this could not be answered any more (error 131047).
 REPLAY_WINDOW_S = 24 * 3600.0
-CLOCK_SKEW_S = 300.0
 DOWNTIME_S = 300.0  # before its start a process was surely not about to hear what was written
 MAX_TEXT_CHARS = 4096
 _NO_MESSAGES = frozenset({"system", "reaction"})  # no answer to them is expected
 # Several that are sent at once come one by one, and nothing says that they belong together.
 _IN_ALBUMS = frozenset({"image", "video", "document"})
 _UNREADABLE = frozenset({"unsupported", "unknown"})
-_MAX_TIMESTAMP = 40  # characters of one that is none
+# Unreadable kinds that ask for no answer: a message that was changed, deleted, pinned or kept, a vote.
+_NO_QUESTIONS = frozenset({"edit", "keep_in_chat", "pin", "poll_update", "reaction", "revoke"})
+_MAX_WORD = 40  # characters of a timestamp or a kind
+
+MAX_REMEMBERED = 2048  # texts; the oldest are forgotten first
+
+
+class RecentTexts:
+    """The newest texts, by their chats and the ids of their messages: an id of another chat shows nothing of it.
+    A process knows what it sent or received itself."""
+
+    def __init__(self, *, limit: int = MAX_REMEMBERED) -> None:
+        self._limit = limit
+        self._quotes: OrderedDict[tuple[str, str], Quoted] = OrderedDict()
+        self._unreadable: OrderedDict[str, None] = OrderedDict()  # chats whose last message could not be read
+
+    def add(self, chat: str, message_id: str, text: str, *, is_ours: bool) -> None:
+        what = "" if is_ours else "a message of their own"
+        self._quotes[chat, message_id] = Quoted(text=shortened(text), is_ours=is_ours, what=what)
+        while len(self._quotes) > self._limit:
+            self._quotes.popitem(last=False)
+
+    def is_first_unreadable(self, chat: str) -> bool:
+        """Whether this message, which cannot be read, follows one that could be. Another business's number is heard in
+        no other form: two that answered each other's every message would never end."""
+        is_first = chat not in self._unreadable
+        self._unreadable[chat] = None
+        while len(self._unreadable) > self._limit:
+            self._unreadable.popitem(last=False)
+        return is_first
+
+    def read(self, chat: str) -> None:
+        """A message of the chat could be read."""
+        self._unreadable.pop(chat, None)
+
+    def quoted(self, chat: str, message_id: str) -> Quoted:
+        return self._quotes.get((chat, message_id)) or Quoted(what="an earlier message")
 
 
 class _Words(msgspec.Struct):
@@ -64,7 +89,7 @@ class _Media(msgspec.Struct):
 class _Interactive(msgspec.Struct):
     button_reply: _Words | None = None
     list_reply: _Words | None = None
-    nfm_reply: AnsweredForm | None = None
+    nfm_reply: object = None  # a form that was filled in
 
 
 class _Context(msgspec.Struct):
@@ -73,7 +98,19 @@ class _Context(msgspec.Struct):
     id: str = ""
     forwarded: bool = False
     frequently_forwarded: bool = False
-    referred_product: Product | None = None
+    referred_product: object = None
+
+
+class _Sticker(msgspec.Struct):
+    id: str = ""
+    mime_type: str = ""
+    animated: bool = False
+
+
+class _Unsupported(msgspec.Struct):
+    """A message that WhatsApp shows to no business. `type` is WhatsApp's word for it, where it has one."""
+
+    type: str = "message"
 
 
 class _Message(msgspec.Struct, rename={"number": "from"}):
@@ -88,14 +125,14 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
     document: _Media | None = None
     audio: _Media | None = None
     video: _Media | None = None
-    sticker: Sticker | None = None
-    unsupported: Unsupported = msgspec.field(default_factory=Unsupported)
+    sticker: _Sticker | None = None
+    unsupported: _Unsupported = msgspec.field(default_factory=_Unsupported)
     button: _Words | None = None
     interactive: _Interactive | None = None
-    location: Location | None = None
-    contacts: list[ContactCard] = []
-    order: Order | None = None
-    referral: Referral | None = None
+    location: object = None
+    contacts: list[object] = []
+    order: object = None
+    referral: object = None
     context: _Context = msgspec.field(default_factory=_Context)
 
     @property
@@ -106,14 +143,8 @@ class _Message(msgspec.Struct, rename={"number": "from"}):
     @property
     def origin(self) -> str:
         """What the person looked at when they wrote: an advertisement, a product of the catalogue."""
-        seen = (self.referral, self.context.referred_product)
-        return "\n".join(card.words for card in seen if card is not None)
-
-
-class _Dated(msgspec.Struct):
-    """Of a message its time alone."""
-
-    timestamp: str = ""
+        seen = {"by an advertisement": self.referral, "about the product": self.context.referred_product}
+        return "\n".join(card_of_fields(kind, card) for kind, card in seen.items() if card is not None)
 
 
 class Status(msgspec.Struct):
@@ -151,7 +182,6 @@ class _Contact(msgspec.Struct):
 
 class _Metadata(msgspec.Struct):
     phone_number_id: str = ""
-    display_phone_number: str = ""
 
 
 class _Value(msgspec.Struct):
@@ -182,12 +212,6 @@ class Notification(msgspec.Struct):
             for change in entry.changes:
                 if change.field == "messages" and change.value.metadata.phone_number_id == phone_number_id:
                     yield change.value
-
-    def other_numbers(self, phone_number_id: str) -> dict[str, str]:
-        """The numbers beside this one that people have written to: the id of each, and the number itself."""
-        values = (change.value for entry in self.entry for change in entry.changes if change.value.messages)
-        numbers = {value.metadata.phone_number_id: value.metadata.display_phone_number for value in values}
-        return {number_id: number for number_id, number in numbers.items() if number_id not in ("", phone_number_id)}
 
 
 MAKES_NO_SENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # that decoding raises
@@ -269,7 +293,7 @@ def received(
                 at_limit=len(said) >= MAX_TEXT_CHARS or forwarded or message.type in _IN_ALBUMS,
                 message_id=message.id,
                 forwarded=forwarded,
-                from_downtime=int(message.timestamp) < started_s - DOWNTIME_S,
+                late_s=now_s - written_s if (written_s := int(message.timestamp)) < started_s - DOWNTIME_S else None,
             )
 
 
@@ -290,43 +314,32 @@ def _without_nulls(value: object) -> object:
     return value
 
 
-def is_ahead_of_us(notification: Notification, phone_number_id: str, now_s: float) -> bool:
-    """Whether a message is dated after now, by more than clocks differ: ours is behind."""
-    messages = (_readable(value.messages, _Dated, "message") for value in notification.values(phone_number_id))
-    ages_s = (_age_s(message.timestamp, now_s) for some in messages for message in some)
-    return any(age_s is not None and age_s < -CLOCK_SKEW_S for age_s in ages_s)
-
-
 def _is_timely(message: _Message, now_s: float) -> bool:
-    age_s = _age_s(message.timestamp, now_s)
-    if age_s is None:
-        told = preview_line(message.timestamp, _MAX_TIMESTAMP)
+    is_number = message.timestamp.isascii() and message.timestamp.isdigit() and len(message.timestamp) <= _MAX_WORD
+    if not is_number:
+        told = preview_line(message.timestamp, _MAX_WORD)
         log.warning("a message of %s is passed over: its timestamp is no number: '%s'", message.sender, told)
-        return False
-    if age_s > REPLAY_WINDOW_S:
+    elif now_s - int(message.timestamp) > REPLAY_WINDOW_S:
         log.warning("a message of %s is passed over: it is older than 24 hours, too old to answer", message.sender)
-    return -CLOCK_SKEW_S <= age_s <= REPLAY_WINDOW_S
-
-
-def _age_s(timestamp: str, now_s: float) -> float | None:
-    """None for a timestamp that is no number of seconds."""
-    is_number = timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_TIMESTAMP
-    return now_s - int(timestamp) if is_number else None
+    else:
+        return True
+    return False
 
 
 def _content(message: _Message) -> tuple[str, tuple[Attachment, ...]]:
     chosen = message.interactive or _Interactive()
     if words := message.text or message.button or chosen.button_reply or chosen.list_reply:
         return words.body or words.text or words.title, ()
-    if card := message.location or message.order or chosen.nfm_reply:
-        return card.words, ()
+    cards = {"location": message.location, "order": message.order, "form": chosen.nfm_reply}
+    for kind, card in (cards | {"contact": message.contacts}).items():
+        if card:
+            return card_of_fields(kind, card), ()
     if message.type in _UNREADABLE:
-        return message.unsupported.words, ()
+        what = preview_line(message.unsupported.type, _MAX_WORD)
+        return "" if what in _NO_QUESTIONS else f"[a {what} that WhatsApp does not show to this bot]", ()
     if (sticker := message.sticker) is not None:
         image = Attachment(sticker.id, "sticker", sticker.mime_type.partition(";")[0].strip())
-        return sticker.words, () if sticker.animated else (image,)
-    if message.contacts:
-        return "\n".join(card.words for card in message.contacts), ()
+        return ("[animated sticker]", ()) if sticker.animated else ("[sticker]", (image,))
     files = {"image": message.image, "document": message.document, "audio": message.audio, "video": message.video}
     for kind, media in files.items():
         if media is not None:

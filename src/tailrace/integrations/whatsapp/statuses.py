@@ -7,24 +7,15 @@ this process's alone: a status that another process was called with is not known
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from tailrace.delivery.port import Refused, Sent
 
 MAX_REMEMBERED = 4096  # messages; the oldest are forgotten first
-SAMPLE = 8  # sends that tell whether statuses come to this process
-ENOUGH = 2  # sends that were told of, where nothing was heard since
 
 Outcome: TypeAlias = Sent | Refused
-
-
-class Heard(NamedTuple):
-    """What there was at one moment: the keys of the newest messages that were sent, and how many statuses had come."""
-
-    sent: tuple[str, ...]
-    statuses: int
 
 
 class MessagesTold:
@@ -34,31 +25,19 @@ class MessagesTold:
         self._limit = limit
         self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
         self._awaited: dict[str, asyncio.Event] = {}
-        self._statuses = 0  # that ever came
-        self._sent: deque[str] = deque(maxlen=SAMPLE)  # keys of the newest messages that were sent for certain
 
-    def sent(self, key: str) -> None:
-        """The message with this key was sent for certain: a status of it is due."""
-        self._sent.append(key)
+    @property
+    def has_any(self) -> bool:
+        """Whether statuses come to this process at all."""
+        return bool(self._outcomes)
 
     def is_awaited(self, key: str) -> bool:
         """Whether the send of this message is still to be settled."""
         return key in self._awaited
 
-    def so_far(self) -> Heard:
-        return Heard(tuple(self._sent), self._statuses)
-
-    def reach_us(self, since: Heard) -> bool:
-        """Whether this process has by now heard of each of the messages that were the newest then: only so does it mean
-        something that it hears nothing of one. Where several processes have the webhook, each hears a part, and may by
-        chance have heard of a single one."""
-        enough = len(since.sent) >= ENOUGH or (len(since.sent) > 0 and self._statuses > since.statuses)
-        return enough and all(key in self._outcomes for key in since.sent)
-
     def add(self, told: Iterable[tuple[str, Outcome]]) -> None:
         """`told`: keys, each with what became of its message. Calls overtake each other: a failure is the last word."""
         for key, outcome in told:
-            self._statuses += 1
             if not isinstance(self._outcomes.get(key), Refused):
                 self._outcomes[key] = outcome
             self._outcomes.move_to_end(key)

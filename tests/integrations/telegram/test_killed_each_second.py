@@ -1,0 +1,60 @@
+"""Updates keep coming while the gateway is killed each second: each gets one answer, or one sentence why not (N170)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("telegram", reason="the extra is not installed")
+
+from gateway.gateway_process import gateway_process, kill_9
+from tailrace.testing.platforms.telegram import FakeTelegram
+from tailrace.testing.provider import REPLIES, FaultyProvider
+
+CONFIG = """\
+model: {{provider: faulty, name: ok}}
+providers: {{faulty: {{dialect: chat, base_url: "{provider}"}}}}
+store: {{url: "sqlite:///runs.db", lease_s: 1}}
+streaming: {{enabled: false}}
+platforms: {{telegram: {{enabled: true, token_env: TOKEN, base_url: "{telegram}", allow: ["*"], busy: queue}}}}
+"""
+ANSWER = REPLIES["ok"].reply.text
+
+
+async def check(home: Path, *, updates: int, per_s: float, kills: int) -> None:
+    async with FaultyProvider() as provider, FakeTelegram() as telegram:
+        text = CONFIG.format(provider=provider.openai_url, telegram=telegram.url)
+        (home / "config.yaml").write_text(text, encoding="utf-8")
+        chats = [telegram.private(number) for number in range(1001, 1001 + updates)]
+
+        async def write_all() -> None:
+            for chat in chats:
+                telegram.write(chat, "Where does the water go?")
+                await asyncio.sleep(1 / per_s)
+
+        async def kill_each_second() -> None:
+            for _ in range(kills):
+                async with gateway_process(home, {"TOKEN": telegram.token}) as child:
+                    await asyncio.sleep(1)
+                    await kill_9(child)
+
+        await asyncio.gather(write_all(), kill_each_second())
+        async with gateway_process(home, {"TOKEN": telegram.token}):
+            await telegram.until(lambda: all(chat.texts for chat in chats), 300)
+            await asyncio.sleep(3)  # a second answer must not come
+        told = [list(chat.texts) for chat in chats]
+    assert [texts for texts in told if len(texts) != 1] == []
+    assert {texts[0] for texts in told if not texts[0].startswith("⚠️")} == {ANSWER}
+    assert sum(texts[0] == ANSWER for texts in told) > updates * 0.9
+
+
+@pytest.mark.slow
+async def test_N170_five_hundred_updates_while_the_gateway_is_killed_each_second_for_a_minute(tmp_path: Path) -> None:
+    await check(tmp_path, updates=500, per_s=20, kills=60)
+
+
+@pytest.mark.slow
+async def test_N170_forty_updates_and_six_kills(tmp_path: Path) -> None:
+    await check(tmp_path, updates=40, per_s=20, kills=6)
