@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.errors import ConfigError

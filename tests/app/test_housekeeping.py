@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.app.housekeeping import EVERY_S, FIRST_AFTER_S, retention_loop, retention_of
+from tailrace.app.housekeeping import EVERY_S, FIRST_AFTER_S, Retention, retain, retention_loop, retention_of
 from tailrace.config.load import load
 from tailrace.errors import RunNotFound
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.retention import Retention, retain
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import NewRun, Run
 from tailrace.testing.clock import driven

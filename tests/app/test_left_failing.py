@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.stages import sequence
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.calls.service import CallSpec
 from tailrace.config.load import load

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,11 @@ from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import ConfigError
 from tailrace.providers.attempt import Route
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.quirks import quirks_of
 from tailrace.providers.transport.http1_transport import open_transport
+
+ROUTER = Endpoint(name="openrouter", dialect="chat", base_url="https://openrouter.ai/api/v1")
 
 
 def config(home: Path, text: str) -> Config:
@@ -99,6 +104,55 @@ def test_a_model_may_be_named_with_its_provider(tmp_path: Path) -> None:
     assert chosen(router, None, "openai/gpt-5") == ModelChoice("openrouter", "openai/gpt-5")  # the configured one
     assert chosen(router, "together", "openai/gpt-5") == ModelChoice("together", "openai/gpt-5")
     assert chosen(router, None, None) is router.model
+    assert chosen(router, None, "claude-sonnet-5") == ModelChoice("anthropic", "claude-sonnet-5")  # an alias
+    assert chosen(router, None, "big-model") == ModelChoice("openrouter", "big-model")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("opnai/gpt-5", "did you mean openai?"), ("nosuch/x", "there are anthropic")]
+)
+def test_a_provider_that_is_not_there_is_refused_with_a_hint(tmp_path: Path, name: str, hint: str) -> None:
+    for text in ("", "model: {provider: openai, name: gpt-5}"):
+        with pytest.raises(ConfigError, match=re.escape(f"no such provider; {hint}")):
+            chosen(config(tmp_path, text), None, name)
+
+
+def test_a_model_named_with_the_provider_that_is_given_too_is_sent_without_it(tmp_path: Path) -> None:
+    made = config(tmp_path, "model: {provider: openai, name: gpt-5}")
+    named = chosen(made, "openrouter", "openrouter/minimax/minimax-m2.7")
+    assert named == ModelChoice("openrouter", "minimax/minimax-m2.7")
+    assert [quirk.name for quirk in quirks_of(ROUTER, named.name)] == ["openrouter-minimax"]
+    assert chosen(made, "openrouter", "openrouter/auto") == ModelChoice("openrouter", "openrouter/auto")
+
+
+def test_a_quirk_of_the_users_own_holds_by_host_or_by_name(tmp_path: Path) -> None:
+    made = config(
+        tmp_path,
+        "providers: {mine: {dialect: chat, base_url: 'https://eu.models.example/v1'},"
+        " other: {dialect: chat, base_url: 'https://other.example/v1', quirks: [no-seed]}}\n"
+        "quirks: [{name: no-seed, host: models.example, model: 'Small-*', why: 'https://models.example/1',"
+        " body: {provider: {sort: price}}, drop: [seed]}]",
+    )
+    for name in ("mine", "other"):
+        assert [quirk.name for quirk in quirks_of(endpoint_of(made, name), "small-7b")] == ["no-seed"]
+        assert not quirks_of(endpoint_of(made, name), "large")
+    with pytest.raises(ConfigError, match=r"quirks\[0\]\.?.*name"):
+        config(tmp_path, "quirks: [{host: models.example}]")
+    with pytest.raises(ConfigError, match=r"no quirk is called none; there are .*no-seed"):
+        endpoint_of(config(tmp_path, "providers: {ollama: {quirks: [none]}}\nquirks: [{name: no-seed}]"), "ollama")
+
+
+def test_a_name_that_a_client_cut_at_its_slash_is_found_where_one_provider_is_meant(tmp_path: Path) -> None:
+    model = "{provider: openrouter, name: acme/small, fallbacks: [{provider: lab, name: acme/big}]}"
+    lab = "providers: {lab: {base_url: 'http://127.0.0.1:9/v1'}}"
+    several = config(tmp_path, f"model: {model}\n{lab}")
+    assert named(several, "acme/small") == ModelChoice("openrouter", "acme/small")
+    assert named(several, "acme/big") == ModelChoice("lab", "acme/big")
+    assert named(several, "openai/gpt-5") == ModelChoice("openai", "gpt-5")
+    with pytest.raises(ConfigError, match=r"server.aliases: \{'qwen3': '<provider>/qwen3'\}"):
+        named(several, "qwen3")
+    one = config(tmp_path, lab)
+    assert named(one, "qwen3") == ModelChoice("lab", "qwen3")
 
 
 def test_a_path_is_a_model_of_the_configured_provider(tmp_path: Path) -> None:
@@ -115,3 +169,8 @@ def test_half_a_name_is_told_with_how_a_whole_one_looks(tmp_path: Path, name: st
         named(load({}, tmp_path), name)
     with pytest.raises(ConfigError, match=said):
         chosen(load({}, tmp_path), None, name)
+
+
+def test_a_colon_after_the_provider_is_told_to_be_a_slash(tmp_path: Path) -> None:
+    problem = not_embedded(load({}, tmp_path), "anthropic:claude-sonnet-5")
+    assert problem.message == "a slash follows the provider: anthropic/claude-sonnet-5, not anthropic:claude-sonnet-5"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.app.own_environment import hide_secrets
+from tailrace.app.secrets.own_environment import hide_secrets
 from tailrace.testing.provider import FaultyProvider, call, reply
 
 KEY = "sk-the-key-of-the-provider-1"

@@ -6,6 +6,8 @@ import asyncio
 import io
 import json
 import os
+import signal
+import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,16 +16,24 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
+from attacks.hostile_provider import hostile_provider
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
+TIMED_SERVER = Path(__file__).with_name("timed_server.py")
 PROBER = Path(__file__).with_name("prober.py")
 CONFIG = """
 model: {{provider: scripted, name: ok}}
-providers: {{scripted: {{dialect: chat, base_url: '{url}', backoff_s: 0.001, max_attempts: 3}}}}
-approvals: {{mode: deny}}
+providers:
+  scripted: {{dialect: chat, base_url: '{url}', backoff_s: 0.001, max_attempts: 3}}
+  hostile: {{dialect: chat, base_url: '{hostile}', backoff_s: 0.001, max_attempts: 2}}
+approvals: {{mode: ask, timeout_s: 2}}
 server: {{drain_s: 0.2}}
 """
+
+
+KEY = "the-key-of-the-attacked"
+HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 
 class Waited(NamedTuple):
@@ -43,7 +53,9 @@ class AttackedServer:
         client: aiohttp.ClientSession,
         provider: FaultyProvider,
         prober: asyncio.subprocess.Process,
+        server: asyncio.subprocess.Process,
     ) -> None:
+        self._server = server
         self.url = url
         self.pid = pid
         self.client = client
@@ -56,6 +68,17 @@ class AttackedServer:
         headers = {"Content-Type": content_type}
         async with self.client.post(self.url + path, data=io.BytesIO(data), headers=headers) as response:
             return response.status, await response.json()
+
+    def unread(self, path: str) -> socket.socket:
+        """A connection that asks for this and never reads the answer."""
+        connection = self.connection()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: {KEY}\r\n\r\n".encode())
+        return connection
+
+    def connection(self) -> socket.socket:
+        host, port = self.url.removeprefix("http://").split(":")
+        return socket.create_connection((host, int(port)))
 
     async def run_sequence(self, definition: JsonObject, given: JsonObject | None = None) -> tuple[int, Any]:
         """Creates a sequence and runs it to its end; the first refusal, or how the instance ended."""
@@ -87,29 +110,39 @@ class AttackedServer:
         worst, answers = (await self._prober.stdout.readline()).split()
         return Waited(float(worst), int(answers))
 
+    async def longest_callback_ms(self) -> float:
+        """Of a `TIMED_SERVER`, since it was last asked: CPU time."""
+        os.kill(self._server.pid, signal.SIGUSR1)
+        assert self._server.stdout is not None
+        return float(await self._server.stdout.readline())
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
+
     def peak_mb(self) -> float:
-        """The most memory that the process has ever had."""
+        """The most memory that the process has had since `forget_peak`."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         return int(status.partition("VmHWM:")[2].split()[0]) / 1000
 
 
-def _configure(home: Path, url: str) -> None:
+def _configure(home: Path, url: str, hostile: str) -> None:
     home.mkdir(exist_ok=True)
-    (home / "config.yaml").write_text(CONFIG.format(url=url), encoding="utf-8")
+    (home / "config.yaml").write_text(CONFIG.format(url=url, hostile=hostile), encoding="utf-8")
 
 
 @asynccontextmanager
-async def attacked_server(home: Path) -> AsyncGenerator[AttackedServer, None]:
-    async with FaultyProvider() as provider:
-        _configure(home, provider.openai_url)
+async def attacked_server(home: Path, *program: str) -> AsyncGenerator[AttackedServer, None]:
+    """`program`: Python's arguments for the command `tailrace`."""
+    async with FaultyProvider() as provider, hostile_provider() as hostile:
+        _configure(home, provider.openai_url, hostile)
         async with (
-            _process("-m", "tailrace", "serve", "--port", "0", home=home) as server,
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=300)) as client,
+            _process(*(program or ("-m", "tailrace")), "serve", "--port", "0", home=home) as server,
+            aiohttp.ClientSession(headers=HEADERS, timeout=aiohttp.ClientTimeout(total=300)) as client,
         ):
             assert server.stdout is not None
             url = (await server.stdout.readline()).decode().split()[-1]
             async with _process(str(PROBER), url.rpartition(":")[2], home=home) as prober:
-                yield AttackedServer(url, server.pid, client, provider, prober)
+                yield AttackedServer(url, server.pid, client, provider, prober, server)
 
 
 @asynccontextmanager
@@ -119,7 +152,7 @@ async def _process(*args: str, home: Path) -> AsyncGenerator[asyncio.subprocess.
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, "TAILRACE_HOME": str(home)},
+        env={**os.environ, "TAILRACE_HOME": str(home), "TAILRACE_API_KEY": KEY},
         cwd=home,
     )
     try:

@@ -7,14 +7,18 @@ answer. `ATTACKS` is what the tests and `python -m bench attacks` walk through.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import socket
+import zlib
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any, NamedTuple
 
-from attacks.attacked_server import AttackedServer
+from attacks.attacked_server import KEY, AttackedServer
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply
-from tailrace.testing.scripted.reply import Reply, TextBlock
+from tailrace.testing.scripted.reply import CallBlock, Reply, TextBlock
 
 SLEEP: JsonObject = {"type": "step", "id": "a", "handler": "sleep", "params": {"seconds": 0}}
 
@@ -22,6 +26,11 @@ SLEEP: JsonObject = {"type": "step", "id": "a", "handler": "sleep", "params": {"
 def in_pieces(text: str, size: int) -> Reply:
     """An answer that comes so many characters at a time, whatever they are."""
     return Reply((TextBlock(tuple(text[at : at + size] for at in range(0, len(text), size))),))
+
+
+def call_in_pieces(name: str, arguments: JsonObject, size: int = 100_000) -> Reply:
+    text = json.dumps(arguments, ensure_ascii=False)
+    return Reply((CallBlock(name, tuple(text[at : at + size] for at in range(0, len(text), size))),))
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -117,6 +126,30 @@ async def one_long_word(server: AttackedServer) -> None:
     await server.ask_agent(cut, in_pieces("a" * 20_000, 20))
 
 
+async def arguments_of_a_megabyte(server: AttackedServer) -> None:
+    """A tool call with 1 MB of arguments, of which a person is asked."""
+    await server.ask_agent(call_in_pieces("terminal", {"command": "curl x " + "a\n" * 333_000}), reply("Done."))
+
+
+async def arguments_of_eight_megabytes(server: AttackedServer) -> None:
+    """A tool call with 8 MB of arguments."""
+    long = call_in_pieces("write_file", {"path": "a", "content": "é\n" * 2_700_000})
+    state = await server.ask_agent(long, reply("Done."))
+    assert state["status"] == "completed", state
+
+
+async def one_letter_cut(server: AttackedServer) -> None:
+    """A cut after 7 MB of one letter."""
+    cut = Scenario(reply=in_pieces("y" * 7_500_000, 100_000), broken=Break("cut", Offset(95, per_cent=True)))
+    await server.ask_agent(cut, reply("Done."))
+
+
+async def endless_answer(server: AttackedServer) -> None:
+    """An answer of 40 MB."""
+    state = await server.ask_agent(in_pieces("y" * 40_000_000, 100_000))
+    assert state["status"] == "incomplete", state
+
+
 async def digits_by_answer(server: AttackedServer) -> None:
     """40,000 digits in a streamed answer."""
     await by_answer(server, {"type": "number"}, in_pieces("1" * 40_000, 4))
@@ -181,6 +214,114 @@ async def many_large_bodies(server: AttackedServer) -> None:
     assert any(not isinstance(answer, BaseException) for answer in answers), answers
 
 
+async def gzip_without_a_key(server: AttackedServer) -> None:
+    """12 bodies of 1.5 MB of gzip, 1.5 GB unpacked, without a key (O176)."""
+    packed = gzip_bomb()
+    headers = {"Authorization": "Bearer wrong", "Content-Encoding": "gzip"}
+
+    async def send() -> int:
+        async with server.client.post(server.url + "/runs", data=io.BytesIO(packed), headers=headers) as response:
+            return response.status
+
+    answers = await asyncio.gather(*(send() for _ in range(12)), return_exceptions=True)
+    assert any(answer == 401 for answer in answers), answers
+
+
+@cache
+def gzip_bomb() -> bytes:
+    packer, megabyte = zlib.compressobj(wbits=31), bytes(1_000_000)
+    return b"".join([packer.compress(megabyte) for _ in range(1500)]) + packer.flush()
+
+
+async def gzip_with_a_key(server: AttackedServer) -> None:
+    """The same body with a key, four at once."""
+    packed = gzip_bomb()
+
+    async def send() -> int:
+        headers = {"Content-Encoding": "gzip"}
+        async with server.client.post(server.url + "/runs", data=io.BytesIO(packed), headers=headers) as response:
+            return response.status
+
+    answers = await asyncio.gather(*(send() for _ in range(4)), return_exceptions=True)
+    assert any(answer == 413 for answer in answers), answers
+
+
+async def unread_approval_streams(server: AttackedServer) -> None:
+    """300 streams of approvals that no client reads, and 60 questions (O181)."""
+    connections = [server.unread("/approvals/stream") for _ in range(300)]
+    try:
+        asks = reply(call("terminal", {"command": "rm -r /srv/mill/" + "x" * 2000}))
+        for _ in range(60):
+            server.provider.extend(asks)
+        begun = [await server.post("/runs", {"input": "Go."}) for _ in range(60)]
+        for status, told in begun:
+            assert status == 201, told
+            await server.post(f"/runs/{told['id']}/stop", {})
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+async def _raw_answer(server: AttackedServer, model: str) -> None:
+    body = {"model": f"hostile/{model}", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+    async with server.client.post(server.url + "/v1/chat/completions", json=body) as response:
+        async for _ in response.content.iter_any():
+            pass
+
+
+async def endless_raw_answer(server: AttackedServer) -> None:
+    """A raw answer without an end, at full speed (O178)."""
+    await _raw_answer(server, "endless-content")
+
+
+async def endless_raw_fields(server: AttackedServer) -> None:
+    """The same as a thought, and as a field that we do not know."""
+    await _raw_answer(server, "endless-reasoning_content")
+    await _raw_answer(server, "endless-unknown_to_us")
+
+
+async def packed_answers(server: AttackedServer) -> None:
+    """250 MB of comments of a provider, as gzip, deflate and zstd (O180)."""
+    for model in ("gzip", "gzip-with-noise", "deflate", "zstd"):
+        await _raw_answer(server, model)
+
+
+async def growing_bodies(server: AttackedServer) -> None:
+    """300 bodies of 2 MB that grow together and never end."""
+    head = b"POST /runs HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: %s\r\nContent-Length: 2000001\r\n\r\n" % KEY.encode()
+    connections = [server.connection() for _ in range(300)]
+    try:
+        await asyncio.gather(*(_send(connection, head) for connection in connections))
+        for _ in range(20):
+            await asyncio.gather(*(_send(connection, b"x" * 100_000) for connection in connections))
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+async def endless_body_without_a_key(server: AttackedServer) -> None:
+    """A body without an end and without a key (O176)."""
+    connection = server.connection()
+    head = b"POST /runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2000000000\r\n\r\n"
+    try:
+        await _send(connection, head)
+        while await _send(connection, bytes(1_000_000)):
+            pass
+    finally:
+        connection.close()
+
+
+async def _send(connection: socket.socket, data: bytes) -> bool:
+    """Whether the server still takes something."""
+    connection.setblocking(False)
+    try:
+        async with asyncio.timeout(5):
+            await asyncio.get_running_loop().sock_sendall(connection, data)
+    except (OSError, TimeoutError):
+        return False
+    return True
+
+
 class Attack(NamedTuple):
     name: str
     run: Callable[[AttackedServer], Awaitable[None]]
@@ -202,6 +343,10 @@ _FUNCTIONS: tuple[Callable[[AttackedServer], Awaitable[None]], ...] = (
     unique_items,
     choices,
     one_long_word,
+    arguments_of_a_megabyte,
+    arguments_of_eight_megabytes,
+    one_letter_cut,
+    endless_answer,
     digits_by_answer,
     long_text_by_answer,
     open_templates,
@@ -212,5 +357,13 @@ _FUNCTIONS: tuple[Callable[[AttackedServer], Awaitable[None]], ...] = (
     json_depth,
     json_escapes,
     many_large_bodies,
+    gzip_without_a_key,
+    gzip_with_a_key,
+    unread_approval_streams,
+    endless_raw_answer,
+    endless_raw_fields,
+    packed_answers,
+    growing_bodies,
+    endless_body_without_a_key,
 )
 ATTACKS = tuple(Attack(function.__name__, function) for function in _FUNCTIONS)

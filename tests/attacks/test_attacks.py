@@ -1,32 +1,30 @@
-"""Nothing that is sent to a server holds it up (L140, L142, L143): /healthz answers all the while."""
+"""Nothing that is sent to a server holds it up (L140, L142, L143, O176, O181): no callback of its loop takes long."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from attacks.attacked_server import attacked_server
+from attacks.attacked_server import TIMED_SERVER, attacked_server
 from attacks.catalogue import ATTACKS
 
-IDLE_S = 1.0
-# For a busy machine that has other tests to run: what this is about took 5 s to hours. `python -m bench attacks` has
-# the exact figures.
-BOUND_MS = 1500.0
-BOUND_MB = 900.0  # twelve bodies of 30 MB took 1.4 GB
+# CPU time, which no other load of the machine makes longer. What this is about took 5 s to hours; docs/security.md has
+# the figures, which `python -m bench attacks` measures.
+BOUND_MS = 3000.0
+BOUND_MB = 700.0  # twelve bodies of 30 MB took 1.4 GB
 
 
-@pytest.mark.timeout(600)
-async def test_L140_L142_L143_healthz_answers_through_every_attack(tmp_path: Path) -> None:
-    async with attacked_server(tmp_path / "home") as server:
-        await asyncio.sleep(IDLE_S)  # the baseline is a measurement, nothing is waited for
-        idle = await server.waited()
-        waited = {}
+@pytest.mark.timeout(900)
+async def test_L140_L142_L143_no_attack_holds_up_the_loop(tmp_path: Path) -> None:
+    longest: dict[str, float] = {}
+    async with attacked_server(tmp_path / "home", str(TIMED_SERVER)) as server:
+        await server.longest_callback_ms()
         for attack in ATTACKS:
             await attack.run(server)
-            waited[attack.name] = (await server.waited()).worst_ms
+            longest[attack.name] = await server.longest_callback_ms()
         peak_mb = server.peak_mb()
-    bound_ms = max(BOUND_MS, 20 * idle.worst_ms)
-    assert {name: worst for name, worst in waited.items() if worst > bound_ms} == {}
+        waited = await server.waited()
+    assert {name: ms for name, ms in longest.items() if ms > BOUND_MS} == {}
+    assert waited.answers, "/healthz answers"
     assert peak_mb < BOUND_MB

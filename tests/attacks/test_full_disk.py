@@ -109,6 +109,18 @@ async def test_L144_a_disk_that_is_nearly_full_is_said_before_a_write_fails(tmp_
         assert "no space left to write the journal" in body["error"]["message"]
 
 
+async def test_L144_a_run_is_taken_exactly_when_the_server_is_ready(tmp_path: Path, monkeypatch: Any) -> None:
+    async with running_server(tmp_path, store=STORE) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr("tailrace.journal.sqlite.store.MIN_FREE_BYTES", 1 << 60)
+            assert (await server.json("GET", "/readyz"))[0] == 503
+            for path, body in (("/runs", {"input": "Go."}), ("/v1/responses", {"model": "tailrace", "input": "Go."})):
+                status, told = await server.json("POST", path, body)
+                assert (status, "no space left" in told["error"]["message"]) == (503, True), path
+        assert (await server.json("POST", "/runs", {"input": "Go."}))[0] == 201
+        assert (await server.json("GET", "/readyz"))[0] == 200
+
+
 async def test_L144_plain_calls_of_the_time_without_space_are_answered_and_counted_and_the_log_says_it(
     tmp_path: Path,
 ) -> None:

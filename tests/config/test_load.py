@@ -36,11 +36,12 @@ transport: {proxy: "http://user:pass@proxy:3128"}
 agent:
   {max_turns: 3, max_tokens: 90000, context_tokens: 8000, tools: [terminal], roots: [notes], show_reasoning: true,
    think_tags: [musing], redact: ['tok_[a-z]+']}
-approvals: {mode: deny, timeout_s: 5, allow: ["git status"]}
+approvals: {mode: deny, timeout_s: 5, allow: ["git status"],
+  notify: ["telegram:1"], api: deny}
 mcp: {servers: {notes: {command: [notes-mcp, --all], env_allow: [NOTES_DIR], timeout_s: 5},
   remote: {url: "https://mcp.example/mcp", key_env: MCP_KEY},
   old: {url: "https://mcp.example/events", transport: sse, headers: {X-Team: mill}, headers_env: {X-Key: MCP_KEY},
-    roots: true}}}
+    trust: true}}}
 checkpoints: {enabled: true}
 store: {url: "postgresql://u:p@db/tailrace", durability: fsync, lease_s: 5,
   compact_after_days: 1.5, delete_after_days: 90}
@@ -48,7 +49,7 @@ bus: {url: "redis://bus:6379/0"}
 server: {host: 0.0.0.0, port: 80, key_env: KEY, cors_origins: ["https://a.example"], max_body_mb: 1,
   keys: [{name: ci, key_env: CI, scopes: [models]}], hosts: [a.example], workers: 4, max_requests: 9, drain_s: 3,
   aliases: {"*": "up/*"}, strict: true}
-flows: {env_allow: [MY_KEY]}
+flows: {env_allow: [MY_KEY], allow_hosts: [127.0.0.1]}
 platforms:
   telegram: {enabled: true, token_env: T, allow: [12345, 0042, "*"], base_url: null, respond: all}
   discord: {token_env: T, base_url: http://x/api/v10, gateway_url: ws://x/}
@@ -82,7 +83,8 @@ def test_without_a_file_everything_is_a_default(tmp_path: Path) -> None:
     assert (config.streaming.enabled, config.streaming.min_tokens, config.streaming.edit_interval) == (None, 20, None)
     assert (config.agent.max_turns, config.agent.show_reasoning) == (50, False)
     assert config.agent.tools == ("terminal", "read_file", "write_file", "patch", "search_files", "web_fetch")
-    assert (config.approvals.mode, config.approvals.timeout_s, config.approvals.allow) == ("ask", 60, ())
+    assert (config.approvals.mode, config.approvals.wait_s(), config.approvals.allow) == ("ask", 60, ())
+    assert (config.approvals.wait_s(in_chat=True), config.approvals.api) == (900, "wait")
     assert (config.store.url, config.store.durability) == ("sqlite:///tailrace.db", "committed")
     assert (config.bus.url, config.checkpoints.enabled, config.flows.env_allow) == ("auto", False, ())
     assert (config.server.host, config.server.port, config.server.max_body_mb) == ("127.0.0.1", 8642, 32)
@@ -128,7 +130,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
             transport="sse",
             headers={"X-Team": "mill"},
             headers_env={"X-Key": "MCP_KEY"},
-            roots=True,
+            trust=True,
         ),
     }
     discord, matrix = config.platforms.get("discord", DiscordSettings), config.platforms.get("matrix", MatrixSettings)

@@ -20,6 +20,8 @@ REMOTE = {
     "together": "https://api.together.xyz/v1/chat/completions",
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions",
     "xai": "https://api.x.ai/v1/chat/completions",
+    "qwen": "https://dashscope-intl.aliyuncs.com/compatible-mode/v1/chat/completions",
+    "perplexity": "https://api.perplexity.ai/chat/completions",
 }
 LOCAL = {"ollama": 11434, "llamacpp": 8080, "vllm": 8000, "lmstudio": 1234}
 

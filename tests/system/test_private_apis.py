@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import io
 import os
@@ -31,7 +30,6 @@ from tailrace.system.private_apis import (
     is_writing_paused,
     new_http_connection,
     on_resize,
-    parser_actions,
     reading_is_paused,
     redraw,
     request_count,
@@ -157,7 +155,7 @@ async def test_a_new_size_calls_the_callback_and_draws_nothing() -> None:
         assert app.render_counter == before
 
 
-# ── rich, argparse ───────────────────────────────────────────────────────────────────────────────────────────
+# ── rich ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -165,16 +163,6 @@ async def test_a_new_size_calls_the_callback_and_draws_nothing() -> None:
 )
 def test_a_console_knows_its_color_system(name: Any, system: ColorSystem | None) -> None:
     assert color_system(Console(file=io.StringIO(), force_terminal=True, color_system=name)) is system
-
-
-def test_a_parser_lists_its_arguments() -> None:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--model")
-    parser.add_argument("shell", choices=("bash", "zsh"))
-    assert [(a.option_strings, a.choices) for a in parser_actions(parser)] == [
-        (["--model"], None),
-        ([], ("bash", "zsh")),
-    ]
 
 
 async def test_a_connection_says_whether_its_reading_is_paused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tailrace.system.thread_waits import wait_count
+from tailrace.journal.sqlite.commits import wait_count
 
 
 def test_a_thread_that_waits_is_counted() -> None:

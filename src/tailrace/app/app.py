@@ -5,42 +5,44 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import secrets
 import socket
-import sys
 from collections import ChainMap
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from tailrace.agent.model_call import ModelSettings
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnSettings
-from tailrace.agent.safety.allow import check_patterns
 from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
-from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.service import AgentService, TurnSpec
+from tailrace.agent.service import AgentService
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
-from tailrace.app.approvals import JournalApprovals, WaitingApprovals
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.app.approvals import JournalApprovals, WaitingApprovals, check_approvals
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.health import PlatformsDown
 from tailrace.app.housekeeping import retention_loop, retention_of
 from tailrace.app.model_catalogue import ModelCatalogue
 from tailrace.app.models import LOCAL, Models, named
-from tailrace.app.prompt import system_prompt
+from tailrace.app.programs.program import NO_PROGRAM, AgentProgram
+from tailrace.app.programs.sub_agents import called_by
+from tailrace.app.secrets.config_secrets import mcp_secrets, redactor_of, secrets_of
+from tailrace.app.steering import Steering
+from tailrace.app.telemetry.tracer_provider import tracer_provider_of
 from tailrace.app.usage.ledger import UsageLedger
+from tailrace.app.usage.limits import KeyLimits
+from tailrace.app.usage.stored_keys import StoredKey, followed_keys
 from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
 from tailrace.config.load import Config
-from tailrace.config.presets import PRESETS
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError, Permanent, ProviderError
 from tailrace.events import UsageRecorded
@@ -48,7 +50,7 @@ from tailrace.events.speakers import NOTE
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.bus import bus_of
 from tailrace.journal.open_journal import open_journal
-from tailrace.messages import Message, ModelRequest
+from tailrace.messages import Message, ModelRequest, SpentTokens
 from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
@@ -56,6 +58,7 @@ from tailrace.providers.call_listener import CallMiddleware
 from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.http1_transport import open_transport
+from tailrace.runs.charged_to import platform_of
 from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
 from tailrace.system.private_files import tighten
@@ -70,7 +73,6 @@ if TYPE_CHECKING:
     from tailrace.tools.mcp.servers import McpServers
 
 log = logging.getLogger("tailrace.app")
-TRACER_PROVIDER_VARIABLE = "OTEL_PYTHON_TRACER_PROVIDER"  # OpenTelemetry's own
 
 
 class SessionTools(msgspec.Struct, frozen=True):
@@ -113,22 +115,28 @@ class App:
             tracer = tracer_of(tracer_provider)
             self._observer = TurnSpans(tracer, self._route_of)
             middleware = (trace_attempts(tracer), *middleware)
-        self.usage = UsageLedger(journal, Costs(config))
-        self.usage.limited = frozenset(key.name for key in config.server.keys if key.is_limited)
-        self.usage.priced = frozenset(key.name for key in config.server.keys if key.usd_per_day is not None)
-        self.caller = Caller(middleware=(*middleware, self.usage.middleware))
+        self.costs = Costs(config)
+        self.usage = UsageLedger(journal, self.costs)
+        self.limits = KeyLimits(journal, self.usage)
+        self.stored_keys: Mapping[str, StoredKey] = {}
+        self.on_stored_keys: Callable[[], object] = lambda: None  # called when they have changed
+        self._limit_usage()
+        self.caller = Caller(middleware=(*middleware, self.usage.middleware), gate=self.limits.gate)
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
-        _check_allow(config)
+        self.steering = Steering(journal, self.redactor)
+        check_approvals(config)
         self.directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self.platforms_down = PlatformsDown()
+        self._told_missing: set[tuple[str, str]] = set()  # servers without tools, and the sessions that were told
         self.session_tools: dict[str, SessionTools] = {}
+        self.programs: dict[str, AgentProgram] = {}  # by `TurnSpec.program`
         self.person_names: dict[str, Callable[[str], Awaitable[str]]] = {}  # by platform: what it calls a user id
         remote = mcp.offered if mcp is not None else {}
         self._own_tools = ChainMap({tool.spec.name: tool for tool in tools}, remote)
-        builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
-        self._tools = ChainMap(*self._own_tools.maps, builtin)
+        self._builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
+        self._tools = ChainMap(*self._own_tools.maps, self._builtin)
         self.processes = Processes(journal, owner, lease_s=config.store.lease_s)
         self.agents = AgentService(
             journal,
@@ -142,12 +150,13 @@ class App:
             observer=self._observer,
             redactor=self.redactor,
         )
+        self.agents.has_tools_of = self._has_tools_of
         self.calls = CallService(
             journal, self.caller, self.raw_routes, owner=owner, lease_s=config.store.lease_s, on_end=on_end
         )
         self.flows = FlowService(
             journal,
-            handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._step_policy),
+            handlers_of(models, self.caller, self.agents, journal, self._tools, self._step_policy),
             owner=owner,
             directory=directory,
             environment=visible_environment(config),
@@ -156,6 +165,31 @@ class App:
         )
         for service in self._services:
             service.left_calls = _LeftCalls(self.caller, models)
+
+    def take_config(self, config: Config) -> None:
+        """From now on uses the models and keys of this config; nothing else in it may differ. Runs under way go on as
+        they were equipped; no secret of the old config is shown or passed on either."""
+        self.config = self.costs.config = config
+        self.models.take_config(config)
+        self.catalogue = ModelCatalogue(config, self.models)
+        self._limit_usage()
+        self.secrets |= secrets_of(config)
+        self.redactor.add(self.secrets.values())
+        environment = config.environment.without(self.secrets)
+        self._builtin.update(builtin_tools(config.agent.tools, environment=environment))
+
+    def take_stored_keys(self, stored: Mapping[str, StoredKey]) -> None:
+        self.stored_keys = stored
+        self._limit_usage()
+        self.on_stored_keys()
+
+    def _limit_usage(self) -> None:
+        """A key of the config stands before one of the store with its name."""
+        stored = {name: key.limits(name) for name, key in self.stored_keys.items()}
+        keys = (stored | {key.name: key for key in self.config.server.keys}).values()
+        self.limits.take_keys(keys)
+        self.usage.limited = self.limits.names
+        self.usage.priced = frozenset(key.name for key in keys if key.usd_per_day is not None)
 
     async def recover(self) -> list[str]:
         """Goes on with the unfinished runs of dead processes, of every kind, and says so in the log; returns them."""
@@ -237,7 +271,8 @@ class App:
             self.mcp.retry()
         choice = named(self.config, spec.model)
         tools = self._tools_for(spec, choice, self.session_tools.get(run.new.session, _NO_TOOLS))
-        directory = Path(spec.directory) if spec.directory else self.directory
+        tools = called_by(run, spec, tools, self.agents, self.journal)
+        program, directory = self._program_of(spec), Path(spec.directory) if spec.directory else self.directory
         base = spec.request or ModelRequest(choice.name, ())
         note = NOTE if spec.spoken_by is not None and spec.spoken_by.id else ""
         own = (spec.system,) if spec.system else (system_prompt(directory, with_tools=bool(tools)), base.system)
@@ -249,6 +284,7 @@ class App:
                 tools=(*(tool.spec for tool in tools.values()), *spec.foreign),
                 think_tags=(*DEFAULT_TAGS, *self.config.agent.think_tags),
                 context_tokens=self.context_tokens(choice),
+                check_answer=partial(program.problem_of, base.response_schema) if spec.typed else None,
             ),
             tools=tools,
             tool_settings=ToolSettings(directory, self._roots, observer=self._observer),
@@ -258,13 +294,27 @@ class App:
                 name=spec.requester_name,
                 find_name=self._find_name,
                 reachable=spec.reachable,
-                timeout_s=self.config.approvals.timeout_s,
+                timeout_s=self.config.approvals.wait_s(in_chat=bool(platform_of(spec.requester))),
                 board=self.waiting.of_run(run.id),
             ),
             redactor=self.redactor,
             snapshots=self._snapshots(spec, run, directory),
+            price=self._price,
             deadline_at=run.new.deadline_at,
+            missing_tools=self._missing_tools(run),
         )
+
+    def _price(self, spent: UsageRecorded) -> float:
+        return self.costs.price(SpentTokens(spent.provider, spent.model, spent.usage)) or 0.0
+
+    def _missing_tools(self, run: Run) -> str:
+        """Said once in a session, until the server is there again (N161)."""
+        missing = dict(self.mcp.missing) if self.mcp is not None else {}
+        told = self._told_missing = {(server, where) for server, where in self._told_missing if server in missing}
+        where = run.new.session or run.id
+        news = [server for server in missing if (server, where) not in told]
+        told |= {(server, where) for server in news}
+        return "\n".join(f"⚠️ The tools of the MCP server {name} are missing: {missing[name]}" for name in news)
 
     def context_tokens(self, choice: ModelChoice) -> int:
         """How long a history may grow with this model. The embedded one has less room than the config allows."""
@@ -290,18 +340,22 @@ class App:
         asked_for = self.config.agent.tools != AgentSettings().tools
         few = spec.tools is None and choice.provider == LOCAL and not asked_for
         offered = self._own_tools if few else self._tools
+        program = self._program_of(spec)
         return {
             name: own.instead.get(name, tool)
-            for name, tool in {**offered, **own.beside}.items()
+            for name, tool in {**offered, **own.beside, **program.tools}.items()
             if name not in foreign and (spec.tools is None or name in spec.tools)
         }
 
-    def _step_tools(self) -> Mapping[str, Tool]:
-        if self._observer is UNOBSERVED:
-            return self._tools
-        from tailrace.app.telemetry.tracing import TracedTools
+    def _program_of(self, spec: TurnSpec) -> AgentProgram:
+        return self.programs.get(spec.program, NO_PROGRAM) if spec.program is not None else NO_PROGRAM
 
-        return TracedTools(self._tools, self._observer)
+    def _has_tools_of(self, run: Run) -> bool:
+        """A turn whose program has tools of its own is that program's to take over."""
+        if run.new.input.get("program") is None:
+            return True
+        spec = msgspec.convert(run.new.input, TurnSpec)
+        return set(spec.tools or ()) <= self._tools_for(spec, named(self.config, spec.model), _NO_TOOLS).keys()
 
     def _turn_policy(self, spec: TurnSpec, run: Run, directory: Path) -> ApprovalPolicy:
         return ApprovalPolicy(
@@ -343,21 +397,17 @@ class _LeftCalls:
 _NO_TOOLS = SessionTools()
 
 
-def _check_allow(config: Config) -> None:
-    try:
-        check_patterns(config.approvals.allow)
-    except ValueError as exc:
-        raise ConfigError(str(exc), key="approvals.allow") from exc
-
-
-def redactor_of(config: Config) -> Redactor:
-    """Takes the secrets in use, and what `agent.redact` matches, out of texts. Raises `ConfigError`."""
-    try:
-        urls = (config.store.url, config.bus.url)
-        passwords = [unquote(password) for url in urls if (password := urlsplit(url).password)]
-        return Redactor([*secrets_of(config).values(), *passwords], config.agent.redact)
-    except re.error as exc:
-        raise ConfigError(f"not a regular expression: {exc}", key="agent.redact") from exc
+def system_prompt(directory: Path, *, with_tools: bool) -> str:
+    """What the agent is told about itself. Short: every turn pays for it."""
+    if not with_tools:
+        return "You are a helpful assistant. Answer plainly and to the point."
+    return (
+        "You are Tailrace, an agent that works for its user through tools. "
+        f"Your working directory is {directory}. "
+        "Say briefly what you are about to do before you call a tool; call tools only when they help. "
+        "If a tool was refused, denied or interrupted, say so and do not pretend it ran. "
+        "When you are done, answer plainly and to the point, in Markdown where it helps."
+    )
 
 
 @asynccontextmanager
@@ -393,7 +443,7 @@ async def open_app(
         try:
             if warm_up and config.model.provider == LOCAL:
                 await models.local.start()
-            async with _mcp_servers(config, directory) as mcp:
+            async with _mcp_servers(config) as mcp:
                 app = App(
                     config,
                     journal,
@@ -406,7 +456,8 @@ async def open_app(
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
                 keeping = retention_loop(journal, retention_of(config))
-                async with app.usage.running(), app.agents, app.calls, app.flows, keeping:
+                following = followed_keys(journal, app.take_stored_keys)
+                async with app.usage.running(), app.agents, app.calls, app.flows, keeping, following:
                     try:
                         yield app
                     finally:
@@ -417,54 +468,16 @@ async def open_app(
 
 
 @asynccontextmanager
-async def _mcp_servers(config: Config, directory: Path) -> AsyncGenerator[McpServers | None, None]:
+async def _mcp_servers(config: Config) -> AsyncGenerator[McpServers | None, None]:
     """The MCP servers, those that can be reached connected. One that cannot is said, and does not stop the rest."""
     if not config.mcp.servers:
         yield None
         return
     from tailrace.tools.mcp.servers import McpServers
 
-    roots = (directory, *(config.path(root) for root in config.agent.roots))
-    environment = config.environment.without(()) | _mcp_secrets(config)
-    async with McpServers(config.mcp.servers, environment=environment, roots=roots) as servers:
+    environment = config.environment.without(()) | mcp_secrets(config)
+    async with McpServers(config.mcp.servers, environment=environment) as servers:
         await servers.tools()
         for problem in servers.problems.values():
             log.warning("%s", problem)
         yield servers
-
-
-def _mcp_secrets(config: Config) -> dict[str, str]:
-    """What is sent to the addresses of MCP servers, from the file `env` too. A program gets what `env_allow` names, and
-    never a variable of that file."""
-    by_address = [server for server in config.mcp.servers.values() if server.url is not None]
-    names = {name for server in by_address for name in (server.key_env, *server.headers_env.values()) if name}
-    for_programs = {name for server in config.mcp.servers.values() for name in server.env_allow}
-    return {name: value for name in names - for_programs if (value := config.secret(name))}
-
-
-def tracer_provider_of(config: Config) -> TracerProvider | None:
-    """The tracer provider of this process; None where none is set. Imports nothing then: code that sets one has
-    imported OpenTelemetry, or names it in the environment. Raises `ConfigError` for one that is not there."""
-    asked_for = config.environment.get(TRACER_PROVIDER_VARIABLE)
-    if "opentelemetry.trace" not in sys.modules and not asked_for:
-        return None
-    try:
-        from opentelemetry import trace
-
-        provider = trace.get_tracer_provider()
-    except Exception as exc:  # the API loads it by its name: an entry point, foreign code
-        raise ConfigError(f"no tracer provider {asked_for!r}: {exc}", key=TRACER_PROVIDER_VARIABLE) from exc
-    if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
-        return None
-    return provider
-
-
-def secrets_of(config: Config) -> dict[str, str]:
-    """The secrets in use, by the variable that holds each: never shown, never passed on to a command."""
-    names = {preset.key_env for preset in PRESETS.values()}
-    names |= {settings.key_env for settings in config.providers.values()}
-    names |= config.server.secret_variables() | config.platforms.secret_variables()
-    for server in config.mcp.servers.values():
-        names |= {server.key_env, *server.headers_env.values()}
-    names |= {config.store_password_env}
-    return {name: value for name in names if name and (value := config.secret(name))}

@@ -13,12 +13,15 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.agent.safety.approval import ApprovalMemory
+from tailrace.agent.safety.judge import check_patterns
 from tailrace.agent.session import TURN_KIND
-from tailrace.errors import RunNotFound, TailraceError
+from tailrace.config.load import Config
+from tailrace.errors import ConfigError, RunNotFound, TailraceError
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Value
 from tailrace.ports import RUNS_LIMIT, Journal, Run, RunState
+from tailrace.runs.charged_to import platform_of
 
 MAX_TEXT: Final = 2000  # characters that are kept of a command and of a directory
 _NAMED: Final = 4  # of several that begin alike
@@ -76,6 +79,19 @@ def find_approval(approvals: Sequence[AlwaysApproval], word: str) -> AlwaysAppro
     return found[0]
 
 
+def check_approvals(config: Config) -> None:
+    """Raises `ConfigError` for a pattern or a chat that can never match."""
+    try:
+        check_patterns(config.approvals.allow)
+    except ValueError as exc:
+        raise ConfigError(str(exc), key="approvals.allow") from exc
+    for index, chat in enumerate(config.approvals.notify):
+        settings = config.platforms.by_name.get(platform_of(chat))
+        if settings is None or not settings.enabled or not chat.partition(":")[2]:
+            message = f"{chat[:80]!r} names no chat of an enabled platform; expected <platform>:<chat>"
+            raise ConfigError(message, key=f"approvals.notify[{index}]")
+
+
 class JournalApprovals(ApprovalMemory):
     """The approvals that hold in one turn. The session's log is read once, when the first question would be asked."""
 
@@ -131,13 +147,10 @@ async def session_approved(journal: Journal, run: Run) -> set[str]:
 
 def _approved_in(facts: Sequence[Entry]) -> set[str]:
     events = [entry.event for entry in facts]
-    approved = {
-        (event.approval_id, event.by)
-        for event in events
-        if isinstance(event, ApprovalAnswered) and event.decision == "session"
-    }
+    answers = (event for event in events if isinstance(event, ApprovalAnswered))
+    approved = {event.approval_id for event in answers if event.decision == "session"}
     asked = (event for event in events if isinstance(event, ApprovalAsked))
-    return {event.digest for event in asked if (event.approval_id, event.requester) in approved}
+    return {event.digest for event in asked if event.approval_id in approved}
 
 
 # ── approvals that wait ──────────────────────────────────────────────────────────────────────────────────────

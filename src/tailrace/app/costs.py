@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.app.models import LOCAL
-from tailrace.app.timeline.run_overview import cost_of
 from tailrace.config.load import Config
 from tailrace.config.presets import dialect_of
 from tailrace.messages import SpentTokens, Usage
@@ -20,7 +19,7 @@ class Costs:
     """Estimates in dollars."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self.config = config
 
     async def load(self, spent: Iterable[SpentTokens]) -> None:
         """To be awaited before `of`."""
@@ -29,18 +28,29 @@ class Costs:
 
     def of(self, spent: Iterable[SpentTokens] | None) -> float | None:
         """Each model by its own price. None where nothing was used, or one of the models has no price."""
-        return cost_of([each for each in spent or () if each.usage != Usage()], self.price)
+        costs = [self.price(each) for each in spent or () if each.usage != Usage()]
+        known = [cost for cost in costs if cost is not None]
+        return round(sum(known), 9) if known and len(known) == len(costs) else None
 
     def counts_cached_beside(self, provider: str) -> bool:
         """Whether this provider's input tokens are without those that it read from its cache."""
-        dialect = dialect_of(self._config, provider) if provider != LOCAL else None
+        dialect = dialect_of(self.config, provider) if provider != LOCAL else None
         return dialect is not None and DIALECTS[dialect].counts_cache_apart
 
     def price(self, spent: SpentTokens) -> float | None:
         """Of one model's tokens."""
-        dialect = dialect_of(self._config, spent.provider) if _may_be_priced(spent) else None
+        dialect = dialect_of(self.config, spent.provider) if _may_be_priced(spent) else None
         return cost_usd(spent.model, spent.usage, dialect) if dialect is not None else None
 
 
 def _may_be_priced(spent: SpentTokens) -> bool:
     return spent.usage != Usage() and bool(spent.model) and spent.provider != LOCAL
+
+
+def dollars(cost: float | None) -> str:
+    """`$0.0021`, `$0.14`, `$12.30`; empty where the cost is not known."""
+    if cost is None:
+        return ""
+    if cost and cost < 0.0001:
+        return "<$0.0001"
+    return f"${cost:.4f}" if 0 < cost < 0.01 else f"${cost:.2f}"

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from tailrace.agent.safety.approval import ApprovalPolicy
-from tailrace.agent.service import AgentService, TurnSpec
+from tailrace.agent.service import AgentService
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.models import AGENT, LOCAL, Models, check_known, default_model, endpoint_of, named, unaliased
 from tailrace.config.load import Config
 from tailrace.config.presets import PRESETS, Preset
 from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, RunParked
-from tailrace.flows.steps.base import Handler, StepError
+from tailrace.flows.definition import orch8
+from tailrace.flows.steps.base import Handler, StepContext, StepError
 from tailrace.flows.steps.http import HttpStep
 from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.flows.steps.llm_params import ProviderParam
+from tailrace.flows.steps.orch8 import Orch8LlmCall, Orch8ToolCall, Values
 from tailrace.flows.steps.tool import AgentOutcome, AgentParams, AgentStep, ToolStep
 from tailrace.flows.steps.waits import Sleep, WaitSignal
 from tailrace.messages import user
@@ -30,7 +32,6 @@ from tailrace.wire.dialects import DIALECTS
 
 
 def handlers_of(
-    config: Config,
     models: Models,
     caller: Caller,
     agents: AgentService,
@@ -39,17 +40,22 @@ def handlers_of(
     policy: Callable[[], ApprovalPolicy],
 ) -> dict[str, Handler[Any]]:
     """Every handler that a step may name."""
+    routes = ConfiguredRoutes(models)
     return {
-        "llm_call": LlmCall(caller, ConfiguredRoutes(config, models)),
-        "agent": AgentStep(AgentTurns(agents, journal), tools, lambda name: _check_model(config, models, name)),
+        "llm_call": LlmCall(caller, routes),
+        "agent": AgentStep(AgentTurns(agents, journal), tools, lambda name: _check_model(models, name)),
         "tool": ToolStep(tools, lambda name, effect: refusal_of(policy(), name, effect)),
         "http": HttpStep(),
         "sleep": Sleep(),
         "wait_signal": WaitSignal(),
+        orch8.LLM_CALL: Orch8LlmCall(caller, routes),
+        orch8.TOOL_CALL: Orch8ToolCall(models.config.flows.allow_hosts),
+        orch8.VALUES: Values(),
     }
 
 
-def _check_model(config: Config, models: Models, name: str) -> None:
+def _check_model(models: Models, name: str) -> None:
+    config = models.config
     if name and "/" not in (target := unaliased(config, name)) and target != AGENT:
         raise ConfigError(f"expected <provider>/<model> or one of server.aliases, found {name[:80]!r}", key="model")
     choice = named(config, name)
@@ -77,9 +83,12 @@ async def refusal_of(policy: ApprovalPolicy, name: str, effect: Effect) -> str:
 class ConfiguredRoutes:
     """Models as definitions name them: by provider, or by an address of their own."""
 
-    def __init__(self, config: Config, models: Models) -> None:
-        self._config = config
+    def __init__(self, models: Models) -> None:
         self._models = models
+
+    @property
+    def _config(self) -> Config:
+        return self._models.config
 
     def may_use(self, variable: str) -> bool:
         return variable in self._config.flows.env_allow
@@ -138,6 +147,7 @@ class ConfiguredRoutes:
             headers=settings.headers if at_home else {},
             extra_body=settings.extra_body if at_home else {},
             quirks=preset.quirks,
+            own_quirks=tuple(quirk.as_quirk() for quirk in config.quirks),
             connect_timeout_s=config.call_for(name).connect_timeout_s,
             reattach=at_home and settings.reattach and DIALECTS[dialect].keeps_answers,
         )
@@ -155,26 +165,27 @@ class AgentTurns:
         self._agents = agents
         self._journal = journal
 
-    async def turn(self, params: AgentParams, key: str, directory: Path, is_wanted: Callable[[], bool]) -> AgentOutcome:
+    async def turn(self, params: AgentParams, step: StepContext) -> AgentOutcome:
         spec = TurnSpec(
             user(params.prompt),
             model=params.model,
             system=params.system,
             tools=params.tools,
             max_turns=params.max_turns,
-            directory=str(directory),
+            directory=str(step.directory),
+            requester=step.requester,
             busy="queue",
         )
-        run = await self._agents.submit(spec, session=params.session, idempotency_key=f"step/{key}")
+        key = f"step/{step.key}/{step.number}"
+        run = await self._agents.submit(spec, session=params.session, idempotency_key=key)
         if run.state not in ENDED and run.id not in self._agents.running:
             await self._agents.recover()  # begun by a process that is no more
         try:
             finished = await self._agents.finished(run.id)
         except asyncio.CancelledError:
-            if not is_wanted():
+            if not step.is_wanted():
                 await asyncio.shield(self._agents.stop(run.id))
             raise
         except RunParked as exc:
             raise StepError(str(exc), code="parked") from exc
-        error = finished.error.message if finished.error is not None else ""
-        return AgentOutcome(run.id, finished.status, finished.output, finished.usage, error)
+        return AgentOutcome(run.id, finished.status, finished.output, finished.usage, finished.error)

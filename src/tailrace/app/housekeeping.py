@@ -1,7 +1,7 @@
 """Compacts and deletes old runs, and old numbers of what was used, from time to time, in a process that stays.
 
-Owns when. `journal.retention` says which runs are due, `app.usage.expiry` which numbers. A process that answers one
-question ends before the first round.
+Owns when, and which are due; the journal compacts and deletes them. A process that answers one question ends before
+the first round.
 """
 
 from __future__ import annotations
@@ -9,20 +9,92 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 
-from tailrace.app.usage.expiry import expire_usage
+import msgspec
+
+from tailrace.app.usage.counters import (
+    DAY_S,
+    DETAILS,
+    MINUTE_S,
+    RATE,
+    RESERVED,
+    RESERVED_S,
+    SPENT,
+    day_of,
+    minute_of,
+    reserved_before,
+)
 from tailrace.config.load import Config
-from tailrace.errors import JournalError
-from tailrace.journal.retention import Retention, retain
-from tailrace.ports import Journal
+from tailrace.errors import JournalError, RunNotFound
+from tailrace.ports import Journal, Run, SmallState
 
 log = logging.getLogger("tailrace.journal")
 FIRST_AFTER_S = 60.0
 EVERY_S = 3600.0
-DAY_S = 86_400.0
 EDITOR_SESSIONS = "editors.sessions"  # what an integration with an editor keeps of its sessions, by session
+
+PAGE = 100
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """Seconds after a run's end; None is for ever. `session_values` are namespaces of values with sessions as their
+    keys: such a value goes with the last run of its session."""
+
+    compact_after_s: float | None = 7 * 86_400.0  # removes its token-level entries, keeps its messages and facts
+    delete_after_s: float | None = None
+    session_values: tuple[str, ...] = ()
+
+
+class Retained(msgspec.Struct, frozen=True):
+    compacted: int = 0
+    deleted: int = 0
+
+
+async def retain(journal: Journal, retention: Retention, now: float) -> Retained:
+    """Deletes and compacts every run that is due. `now` is the wall clock. Other processes may do the same at the same
+    time: a run that one of them has deleted is skipped."""
+    deleted = compacted = 0
+    if retention.delete_after_s is not None:
+        async for run in _ended(journal, now - retention.delete_after_s, compacted=None):
+            with suppress(RunNotFound):
+                await _forget_session(journal, run.new.session, retention.session_values)
+                await journal.delete(run.id)
+                deleted += 1
+    if retention.compact_after_s is not None:
+        async for run in _ended(journal, now - retention.compact_after_s, compacted=False):
+            with suppress(RunNotFound):
+                await journal.compact(run.id)
+                compacted += 1
+    return Retained(compacted, deleted)
+
+
+async def _forget_session(journal: Journal, session: str, namespaces: Sequence[str]) -> None:
+    """Before the last run of a session is deleted: a process that dies in between leaves no value behind."""
+    if not session or not namespaces or len(await journal.runs(session=session, limit=2)) > 1:
+        return
+    for namespace in namespaces:
+        if (kept := await journal.get_value(namespace, session)) is not None:
+            await journal.swap_value(namespace, session, kept, None)
+
+
+async def _ended(journal: Journal, ended_before: float, *, compacted: bool | None) -> AsyncIterator[Run]:
+    before: str | None = None
+    while page := await journal.runs(ended_before=ended_before, compacted=compacted, before=before, limit=PAGE):
+        before = page[-1].id
+        for run in page:
+            yield run
+
+
+async def expire_usage(journal: SmallState, now: float, keep_s: float | None) -> None:
+    """Removes what no limit looks at any more, and the details of days that ended longer than `keep_s` ago; None is for
+    ever. Another node's clock may be behind: the minute and the day before are left to it."""
+    await journal.remove_counters(RATE, RATE + minute_of(now - MINUTE_S))
+    await journal.remove_counters(RESERVED, reserved_before(now - RESERVED_S))
+    await journal.remove_counters(SPENT, SPENT + day_of(now - DAY_S))
+    if keep_s is not None:
+        await journal.remove_counters(DETAILS, DETAILS + day_of(now - keep_s))
 
 
 def retention_of(config: Config) -> Retention:

@@ -35,24 +35,35 @@ def default_model(config: Config, provider: str) -> str | None:
 
 
 def chosen(config: Config, provider: str | None, model: str | None) -> ModelChoice:
-    """The model to ask. One that was asked for by name has no stand-ins. Without a provider, `<provider>/<model>` is
-    understood, and any other name is one of the configured provider's. Raises `ConfigError` for half a name."""
+    """The model to ask. One that was asked for by name has no stand-ins. Without a provider, `<provider>/<model>` and
+    `server.aliases` are understood, and any other name is one of the configured provider's. Raises `ConfigError` for
+    half a name, and for a provider that is not there."""
     if provider is None and model is None:
         return config.model
-    if provider is None and model is not None and "/" in model:
-        if not _is_own_model(config, model) and not _is_path(model):
-            _check_halves(model)
-        # `<provider>/<model>`; a name with a slash in it may also be one of the configured provider's own models.
-        before, _, rest = model.partition("/")
-        if rest and before in _known(config) and not _is_own_model(config, model):
+    if provider is None and model is not None and not _is_own_model(config, model) and not _is_path(model):
+        if (model := unaliased(config, model)) == AGENT:
+            return named(config, model)
+        _check_halves(model)
+        before, slash, rest = model.partition("/")
+        if slash and not (before not in _known(config) and _has_slashed_names(config)):
+            check_known(config, before)
             return ModelChoice(provider=before, name=rest)
     provider = provider or config.model.provider
+    rest = (model or "").removeprefix(f"{provider}/")
+    if "/" in rest:  # named with its provider twice; a router's own model has one slash: `openrouter/auto`
+        model = rest
     return ModelChoice(provider=provider, name=model or default_model(config, provider) or "")
 
 
 def _is_own_model(config: Config, model: str) -> bool:
     """Whether the configured model has this very name: `openai/gpt-5` of a router, say."""
     return model in {config.model.name, *(ref.name for ref in config.model.fallbacks)}
+
+
+def _has_slashed_names(config: Config) -> bool:
+    """Whether the configured provider's own models have names like `minimax/minimax-m2.7`, as a router's do."""
+    names = [ref.name for ref in config.model.fallbacks if ref.provider == config.model.provider]
+    return any("/" in name for name in (config.model.name, *names))
 
 
 def _is_path(model: str) -> bool:
@@ -74,11 +85,27 @@ def named(config: Config, name: str) -> ModelChoice:
             key="model",
         )
     provider, slash, model = target.partition("/")
+    if (not slash or provider not in _known(config)) and len(owners := _owners(config, target)) == 1:
+        return ModelChoice(provider=owners.pop(), name=target)
     if not slash or not model:
+        alias = {name[:80]: f"<provider>/{name[:80]}"}
         raise ConfigError(
-            f"expected tailrace, <provider>/<model> or one of server.aliases, found {name[:80]!r}", key="model"
+            f"expected tailrace, <provider>/<model> or one of server.aliases, found {name[:80]!r}; where a client cuts"
+            f" names at the slash, set server.aliases: {alias}",
+            key="model",
         )
     return ModelChoice(provider=provider, name=model)
+
+
+def _owners(config: Config, name: str) -> set[str]:
+    """The providers that may have a model of this bare name (some clients cut a name at its first slash): those of the
+    configured model and its stand-ins with this name; else, for a name without a slash, every configured one."""
+    owners = {choice.provider for choice in config.model.fallbacks if choice.name == name}
+    if config.model.name == name:
+        owners.add(config.model.provider)
+    if owners or "/" in name:
+        return owners
+    return {config.model.provider, *config.providers} - {LOCAL}  # the embedded model has one name
 
 
 def _check_halves(name: str) -> None:
@@ -139,8 +166,9 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
     preset = PRESETS.get(name, Preset(""))
     if not (base_url := settings.base_url or preset.base_url):
         raise ConfigError("is missing", key=f"providers.{name}.base_url")
-    if unknown := [quirk for quirk in settings.quirks if quirk not in quirks.NAMES]:
-        there_are = ", ".join(sorted(quirks.NAMES))
+    names = quirks.NAMES.union(quirk.name for quirk in config.quirks)
+    if unknown := [quirk for quirk in settings.quirks if quirk not in names]:
+        there_are = ", ".join(sorted(names))
         raise ConfigError(f"no quirk is called {unknown[0]}; there are {there_are}", key=f"providers.{name}.quirks")
     dialect = settings.dialect or preset.dialect
     if settings.reattach and not DIALECTS[dialect].keeps_answers:
@@ -155,6 +183,7 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
         headers=settings.headers,
         extra_body=settings.extra_body,
         quirks=(*preset.quirks, *settings.quirks),
+        own_quirks=tuple(quirk.as_quirk() for quirk in config.quirks),
         connect_timeout_s=config.call_for(name).connect_timeout_s,
         reattach=settings.reattach,
     )
@@ -171,6 +200,8 @@ def not_embedded(config: Config, name: str) -> ConfigError:
         message = f"{provider} is a provider of its own: {instead}"
     elif slash:
         message = f"no provider is called {provider}{_hint(provider, _known(config))}"
+    elif (colon := name.partition(":"))[0] in _known(config) and colon[2]:
+        message = f"a slash follows the provider: {colon[0]}/{colon[2]}, not {name}"
     else:
         message = f"the embedded model is {MODEL_NAME}, not {name}: name another provider's as <provider>/{name}"
     return ConfigError(message, key="model", refused=name)
@@ -181,7 +212,7 @@ class Models:
     not: clients choose the names of models, and may choose any number of them."""
 
     def __init__(self, config: Config, transport: Transport) -> None:
-        self._config = config
+        self.config = config
         self._transport = transport
         self._providers: dict[str, HttpProvider | LocalProvider] = {}  # by name: no more than the config and presets
         self._at: dict[str, Route] = {}  # a route to each of them, without a model
@@ -190,6 +221,12 @@ class Models:
         path = config.path(settings.model_path) if settings and settings.model_path else None
         directory = config.home / "models"
         self.local = LocalServer(directory, model_path=path, model_name=path.stem) if path else LocalServer(directory)
+
+    def take_config(self, config: Config) -> None:
+        """From now on its providers, keys and models. Calls under way keep the route that they have."""
+        self.config = config
+        self._providers.clear()
+        self._at.clear()
 
     def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
         """The chosen model and its fallbacks. Raises `ConfigError` for what is not set."""
@@ -217,18 +254,18 @@ class Models:
     def check_embedded(self, choice: ModelChoice) -> None:
         """Raises `ConfigError` for a name that the embedded model does not have."""
         if choice.provider == LOCAL and not self.local.serves(choice.name):
-            raise not_embedded(self._config, choice.name)
+            raise not_embedded(self.config, choice.name)
 
     async def listed_by(self, provider: str) -> tuple[str, ...]:
         """The models that the provider lists itself. Raises `ConfigError`, `ProviderError`."""
         if provider == LOCAL:
             return (MODEL_NAME,)
-        return await HttpProvider(endpoint_of(self._config, provider), self._transport).list_models()
+        return await HttpProvider(endpoint_of(self.config, provider), self._transport).list_models()
 
     def route_to(self, endpoint: Endpoint, model: str) -> Route:
         """A model at an address that the config may not name; not kept."""
         provider = http_provider(endpoint, self._transport, self._refused)
-        policy, streams = self._config.call_for(endpoint.name), self._streams(endpoint.name)
+        policy, streams = self.config.call_for(endpoint.name), self._streams(endpoint.name)
         return Route(provider, model, policy, local=endpoint.is_local, streams=streams)
 
     def _route(self, provider: str, model: str) -> Route:
@@ -239,17 +276,17 @@ class Models:
     def _route_without_model(self, name: str) -> Route:
         provider = self._providers[name] = self._local() if name == LOCAL else self._http(name)
         is_local = not isinstance(provider, HttpProvider) or provider.is_local
-        return Route(provider, "", self._config.call_for(name), local=is_local, streams=self._streams(name))
+        return Route(provider, "", self.config.call_for(name), local=is_local, streams=self._streams(name))
 
     def _http(self, name: str) -> HttpProvider:
-        return http_provider(endpoint_of(self._config, name), self._transport, self._refused)
+        return http_provider(endpoint_of(self.config, name), self._transport, self._refused)
 
     def _local(self) -> LocalProvider:
-        settings = self._config.providers.get(LOCAL, ProviderSettings())
+        settings = self.config.providers.get(LOCAL, ProviderSettings())
         return LocalProvider(
             self.local, self._transport, dialect=settings.dialect or "chat", extra_body=settings.extra_body
         )
 
     def _streams(self, provider: str) -> bool:
-        settings = self._config.providers.get(provider)
+        settings = self.config.providers.get(provider)
         return settings is None or settings.stream is not False

@@ -48,6 +48,10 @@ class Environment:
                 return value
         return None
 
+    def with_kept(self, variables: Mapping[str, str]) -> Environment:
+        """With these variables too, which no child process is given."""
+        return Environment(self._variables, {**self._kept, **variables})
+
     def without(self, names: Collection[str]) -> dict[str, str]:
         """All variables but these, for a child process."""
         return {name: value for name, value in self._variables.items() if name not in names}

@@ -35,6 +35,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "together": Preset("https://api.together.xyz/v1", "chat", "TOGETHER_API_KEY"),
         "gemini": Preset("https://generativelanguage.googleapis.com/v1beta/openai", "chat", "GEMINI_API_KEY"),
         "xai": Preset("https://api.x.ai/v1", "chat", "XAI_API_KEY"),
+        "qwen": Preset("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "chat", "DASHSCOPE_API_KEY"),
+        "perplexity": Preset("https://api.perplexity.ai/chat/completions", "chat", "PERPLEXITY_API_KEY"),
         "ollama": Preset("http://127.0.0.1:11434/v1", quirks=("prefill",)),
         "llamacpp": Preset("http://127.0.0.1:8080/v1", quirks=("prefill",)),
         "vllm": Preset("http://127.0.0.1:8000/v1", quirks=("vllm-prefill",)),

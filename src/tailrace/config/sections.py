@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from tailrace.config.quirks import Quirk
 from tailrace.messages import Dialect
 from tailrace.plugins.installed import bus_examples, bus_for, platforms, problems, reject, store_examples, store_for
 
@@ -251,6 +252,21 @@ class ProviderSettings(CallOverrides):
         return None
 
 
+class OwnQuirk(Section):
+    """A deviation of an endpoint that the registry does not have. Without a host it holds where a provider names it."""
+
+    name: str
+    host: str = ""  # this host and its subdomains
+    model: str = "*"  # a glob on the model's name
+    why: str = ""  # the address of what tells more
+    body: Mapping[str, Any] = NOTHING  # merged into the request; what `extra_body` and the client set wins
+    drop: tuple[str, ...] = ()  # fields that are left out
+
+    def as_quirk(self) -> Quirk:
+        models, body, drop = (self.model.lower(),), self.body, self.drop
+        return Quirk(name=self.name, why=self.why, host=self.host, models=models, body=body, drop=drop, of_config=True)
+
+
 # ── the runtime ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -267,7 +283,7 @@ class Streaming(Section):
     further_field: ClassVar[str] = "platforms"
     enabled: bool | None = None
     cli: bool | None = None
-    api_server: bool | None = None
+    api_server: bool | None = None  # false: front ends that cannot ask for a stream (`/ui/chat`) get each text whole
     edit_interval: Seconds | None = None  # None: the platform's own
     min_tokens: Annotated[int, Meta(ge=0, description="a whole number of at least 0")] = 20
     platforms: Mapping[str, bool | None] = NOTHING  # one platform; ignored where no message can be edited
@@ -299,8 +315,16 @@ class Approvals(Section):
     """`ask` the user, `deny` without asking, or approve without asking (`yolo`). The hard list stays blocked."""
 
     mode: Literal["ask", "deny", "yolo"] = "ask"
-    timeout_s: Seconds = 60.0
+    timeout_s: Seconds | None = None  # 60; 900 where a chat is asked
     allow: tuple[str, ...] = ()
+    notify: tuple[str, ...] = ()  # chats that are asked about every run, each as `<platform>:<chat>`
+    api: Literal["wait", "deny"] = "wait"  # what a question in a run of `/v1` does
+
+    def wait_s(self, *, in_chat: bool = False) -> float:
+        """How long a question stands."""
+        if self.timeout_s is not None:
+            return self.timeout_s
+        return 900.0 if in_chat or self.notify else 60.0
 
 
 class McpServer(Section):
@@ -314,7 +338,7 @@ class McpServer(Section):
     transport: Literal["http", "sse"] | None = None  # of `url`; None: sse where its path ends in /sse
     headers: Mapping[str, str] = NOTHING  # sent to `url`
     headers_env: Mapping[str, EnvName] = NOTHING  # the same, each with the value of a variable
-    roots: bool = False  # tell the server the agent's directory and `agent.roots`
+    trust: bool = False  # run the tools that it calls read-only without asking
 
     @property
     def uses_sse(self) -> bool:
@@ -344,11 +368,12 @@ class Bus(Section):
     url: BusUrl = "auto"  # what the store has itself, the pipes of a file for instance
 
 
-Scope: TypeAlias = Literal["models", "runs", "admin"]
+Scope: TypeAlias = Literal["models", "runs", "approvals", "admin"]
 
 
 class ServerKey(Section):
-    """The key of one caller. Scopes: `models`: raw models; `runs`: runs, sequences and the agent; `admin`: every route.
+    """The key of one caller. Scopes: `models`: raw models; `runs`: runs, sequences and the agent; `approvals`: sees and
+    answers every question; `admin`: every route.
 
     `models` are the ones that the key may use, as `<provider>/<model>` with `*` for any text, `tailrace` for the agent
     and `sequences` for what has its models in its steps; empty: all. The limits hold for all processes together, a day
@@ -392,6 +417,7 @@ class Server(Section):
 
 class Flows(Section):
     env_allow: tuple[EnvName, ...] = ()
+    allow_hosts: tuple[str, ...] = ()  # that an orch8 `tool_call` may reach although they are not public
 
 
 # ── chat platforms ───────────────────────────────────────────────────────────────────────────────────────────
@@ -407,7 +433,8 @@ class PlatformSettings(Section):
     enabled: bool = False
     allow: tuple[Identifier, ...] = ()
     respond: Literal["mentions", "all"] = "mentions"
-    busy: Literal["interrupt", "queue"] = "interrupt"  # what a new message does to the answer in progress
+    # what a new message does to the answer in progress: it stops it, waits for it, or is given to it on its way
+    busy: Literal["interrupt", "queue", "steer"] = "interrupt"
     # how tool calls are shown: a line each, a line where another tool is called than before, more of each, or nothing
     tools: Literal["lines", "new", "verbose", "none"] = "lines"
     names: TellNames = "always"  # whether the model reads who writes in a shared chat
@@ -457,6 +484,7 @@ class Sections(Section):
 
     model: ModelChoice = ModelChoice()
     providers: Mapping[str, ProviderSettings] = NOTHING
+    quirks: tuple[OwnQuirk, ...] = ()
     streaming: Streaming = Streaming()
     call: CallPolicy = CallPolicy()
     transport: TransportSettings = TransportSettings()

@@ -10,9 +10,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    import argparse
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
     from aiohttp import web
@@ -108,14 +107,9 @@ def on_resize(app: Application[Any], callback: Callable[[], None]) -> None:
     app._on_resize = callback  # type: ignore[method-assign]  # the only hook: SIGWINCH calls the attribute
 
 
-# ── rich, argparse ───────────────────────────────────────────────────────────────────────────────────────────
+# ── rich ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def color_system(console: Console) -> ColorSystem | None:
     """What `Style.render` takes. The public `color_system` is its name only."""
     return console._color_system
-
-
-def parser_actions(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
-    """The arguments that were added to a parser."""
-    return parser._actions

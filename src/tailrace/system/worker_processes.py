@@ -29,7 +29,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 MAX_FAILED_STARTS: Final = 5  # in a row, while no worker serves
 QUIT_S: Final = 5.0  # for workers to end at once; then they are killed
 FAILED, INTERRUPTED = 1, 130
-_HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+_HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP)
 
 
 def usable_cores(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
@@ -139,7 +139,11 @@ class WorkerProcesses:
         return self._code
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        if number != signal.SIGCHLD:
+        if number == signal.SIGHUP:  # the workers read their config again; one that starts reads it anyway
+            for slot in self._slots:
+                if slot.ready:
+                    os.kill(slot.pid, signal.SIGHUP)
+        elif number != signal.SIGCHLD:
             self._asked_to_stop += 1
 
     def _turn(self) -> None:
@@ -200,6 +204,7 @@ class WorkerProcesses:
             signal.set_wakeup_fd(-1)
             for number in _HANDLED:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the worker has its own handler
             for end in (self._wakeup, *(slot.connection for slot in self._slots)):
                 if end is not None:
                     end.close()  # the parent's ends: the others wait for them to close with the parent

@@ -76,7 +76,6 @@ def test_an_answer_has_an_attempt_a_text_and_its_speed() -> None:
             outcome="answered",
             first_token_s=0.5,
             usage=SPENT,
-            text_chars=17,
         ),
         TextItem(
             seq=4,
@@ -141,7 +140,7 @@ def test_history_forks_deliveries_and_notices() -> None:
         DeliveryItem(seq=8, end_seq=8, start=2.2, end=2.2, key="chat/1", state="sent", message_id="m1"),
     ]
     assert shown.forked_from == ForkItem(seq=3, end_seq=3, start=0.0, end=0.0, run_id="run_0", after=7)
-    assert [(i.text, i.commentary) for i in shown.items if isinstance(i, TextItem)] == [("Whole.", True)]
+    assert [i.text for i in shown.items if isinstance(i, TextItem)] == ["Whole."]
 
 
 def test_the_steps_of_a_sequence_with_their_tries() -> None:

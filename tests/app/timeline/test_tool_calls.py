@@ -52,7 +52,6 @@ def test_a_tool_call_from_its_first_letter_to_its_exit_code() -> None:
             preview="ls",
             arguments={"command": "ls"},
             writing_start=0.3,
-            writing_end=0.6,
             output="x\n[exit code 2]",
             ok=False,
             exit_code=2,
@@ -101,12 +100,6 @@ def call_ends(name: str, arguments: str, output: ToolOutputRecorded) -> ToolCall
 
 
 def test_writes_show_what_they_changed() -> None:
-    patched = "a.py, from line 3:\n same\n-old\n+new\n+more"
-    item = call_ends("patch", "{}", ToolOutputRecorded("c1", "patch", patched))
-    assert (item.diff, item.added, item.removed) == (" same\n-old\n+new\n+more", 2, 1)
-    created = ToolOutputRecorded("c1", "write_file", "Created a.txt (2 lines)")
-    item = call_ends("write_file", '{"path": "a.txt", "content": "x\\ny\\n"}', created)
-    assert (item.diff, item.added, item.removed) == ("+x\n+y", 2, 0)
     known = ToolOutputRecorded("c1", "write_file", "Replaced a.txt", change=FileChange("a.txt", 5, 6, "-a\n+b"))
     item = call_ends("write_file", "{}", known)
     assert (item.diff, item.added, item.removed) == ("-a\n+b", 5, 6)

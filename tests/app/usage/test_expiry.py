@@ -6,13 +6,11 @@ import asyncio
 from pathlib import Path
 
 from tailrace.app.costs import Costs
-from tailrace.app.housekeeping import FIRST_AFTER_S, retention_loop
+from tailrace.app.housekeeping import FIRST_AFTER_S, Retention, expire_usage, retention_loop
 from tailrace.app.usage.counters import amounts_of, rate_counter
-from tailrace.app.usage.expiry import expire_usage
 from tailrace.app.usage.ledger import UsageLedger
 from tailrace.config.load import load
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.retention import Retention
 from tailrace.messages import SpentTokens, Usage
 from tailrace.testing.clock import driven
 
@@ -65,7 +63,7 @@ class Watched(MemoryJournal):
 
 async def test_a_look_reads_the_days_and_the_key_that_it_is_about(tmp_path: Path) -> None:
     filled, journal = await used_for_ten_days(keys=20), Watched()
-    await journal.add_to_counters(await filled.counters(""))
+    await journal.add_to_counters(await filled.counters("usage\t"))
     ledger = UsageLedger(journal, Costs(load({}, tmp_path)), clock=lambda: NOON)
     assert len(await ledger.rows("2026-11-19")) == 40
     assert journal.numbers_read == 40 * 3  # calls, input and output

@@ -25,13 +25,13 @@ class SlowJournal(MemoryJournal):
 
     def __init__(self) -> None:
         super().__init__()
-        self.open = asyncio.Event()
+        self.gate = asyncio.Event()
         self.away = False
         self.asked: list[float] = []  # when
 
     async def add_to_counters(self, amounts: Mapping[str, float]) -> dict[str, float]:
         self.asked.append(asyncio.get_running_loop().time())
-        await self.open.wait()
+        await self.gate.wait()
         if self.away:
             raise StorageFailed("away")
         return await super().add_to_counters(amounts)
@@ -57,13 +57,13 @@ async def test_a_look_that_is_cancelled_loses_nothing_and_counts_nothing_twice(
     looking.cancel()
     await asyncio.wait([looking])
     ledger.add("ci", SPENT)
-    journal.open.set()
+    journal.gate.set()
     [row] = await ledger.rows()
     assert (row.calls, row.input_tokens, row.output_tokens) == (2, 6, 4)
 
 
 async def test_what_storage_refused_is_written_later(ledger: UsageLedger, journal: SlowJournal) -> None:
-    journal.open.set()
+    journal.gate.set()
     journal.away = True
     ledger.add("ci", SPENT)
     with pytest.raises(StorageFailed):
@@ -74,7 +74,7 @@ async def test_what_storage_refused_is_written_later(ledger: UsageLedger, journa
 
 
 async def test_the_end_writes_the_rest(ledger: UsageLedger, journal: SlowJournal) -> None:
-    journal.open.set()
+    journal.gate.set()
     async with ledger.running():
         ledger.add("ci", SPENT)
     assert len(await journal.counters("usage\t")) == 3
@@ -83,7 +83,7 @@ async def test_the_end_writes_the_rest(ledger: UsageLedger, journal: SlowJournal
 async def test_an_end_without_storage_says_how_many_tokens_are_lost(
     ledger: UsageLedger, journal: SlowJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journal.open.set()
+    journal.gate.set()
     journal.away = True
     async with ledger.running():
         ledger.add("ci", SPENT)
@@ -122,7 +122,7 @@ async def test_only_keys_with_a_budget_of_money_need_prices(
 
     monkeypatch.setattr(Costs, "load", load)
     monkeypatch.setattr(Costs, "price", lambda _costs, _spent: 0.5)
-    journal.open.set()
+    journal.gate.set()
     ledger.priced = {"poor"}
     ledger.add("ci", SPENT)
     await ledger.flush()
@@ -136,7 +136,7 @@ async def test_only_keys_with_a_budget_of_money_need_prices(
 @driven
 async def test_what_is_added_is_written_within_a_second_and_nothing_else_wakes_the_process(tmp_path: Path) -> None:
     journal = SlowJournal()
-    journal.open.set()
+    journal.gate.set()
     ledger = UsageLedger(journal, Costs(load({}, tmp_path)))
     now = asyncio.get_running_loop().time
     async with ledger.running():
@@ -163,7 +163,7 @@ async def test_calls_of_one_key_at_one_model_are_written_as_one(ledger: UsageLed
     other = SpentTokens("p", "other", Usage(1, 1, cache_read_tokens=1))
     for key, spent in (("ci", SPENT), ("ci", other), ("limited", SPENT), ("ci", SPENT), ("limited", SPENT)):
         ledger.add(key, spent)
-    journal.open.set()
+    journal.gate.set()
     counted = {(row.key, row.model): (row.calls, row.input_tokens, row.output_tokens) for row in await ledger.rows()}
     assert counted == {("ci", "p/m"): (2, 6, 4), ("ci", "p/other"): (1, 1, 1), ("limited", "p/m"): (2, 6, 4)}
     assert told == [
@@ -190,7 +190,7 @@ class TakenOver(CallListener):
 async def test_an_attempt_of_a_run_that_was_taken_over_is_counted_by_the_other_process(
     ledger: UsageLedger, journal: SlowJournal, error: JournalError, calls: int
 ) -> None:
-    journal.open.set()
+    journal.gate.set()
     listener = ledger.middleware(ModelRequest("m", ()), (), TakenOver(error))
     with pytest.raises(type(error)):
         listener.attempt_ended(AttemptOutcome(1, "p", "m", Usage(3, 2)))
@@ -261,7 +261,7 @@ async def test_rows_without_prices_are_shown_all_the_same(
         raise ImportError("no such module")
 
     monkeypatch.setattr(Costs, "load", failing)
-    journal.open.set()
+    journal.gate.set()
     ledger.add("ci", SPENT)
     assert [(row.input_tokens, row.unpriced) for row in await ledger.rows()] == [(3, 5)]
     assert caplog.messages == ["the prices cannot be read: usage is shown without them"]
@@ -273,7 +273,7 @@ async def test_what_only_the_metrics_have_missed_is_not_said_to_be_uncounted(
     def failing(_key: str, _spent: SpentTokens) -> None:
         raise ZeroDivisionError
 
-    journal.open.set()
+    journal.gate.set()
     ledger.on_spent = failing
     ledger.add("ci", SPENT)
     assert [(row.calls, row.input_tokens) for row in await ledger.rows()] == [(1, 3)]

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 
-from tailrace.app.usage.counters import amounts_of
+from tailrace.app.costs import Costs
+from tailrace.app.housekeeping import expire_usage
+from tailrace.app.usage.counters import RESERVED_S, amounts_of
+from tailrace.app.usage.ledger import UsageLedger
 from tailrace.app.usage.limits import Allowance, KeyLimits, Refusal
+from tailrace.config.load import load
 from tailrace.config.sections import ServerKey
+from tailrace.errors import Permanent
 from tailrace.journal.memory import MemoryJournal
-from tailrace.messages import SpentTokens, Usage
+from tailrace.messages import ModelRequest, SpentTokens, Usage, user
+from tailrace.providers.attempt import Route
+from tailrace.runs.charged_to import CHARGED_TO
+from tailrace.testing.scripted.provider import ScriptedProvider
 
 MIDNIGHT = 1_795_132_800.0
 
@@ -25,7 +35,13 @@ class Clock:
 
 
 def limits(key: ServerKey, journal: MemoryJournal, clock: Clock) -> KeyLimits:
-    return KeyLimits({key.name: key}, journal, clock=clock)
+    return limits_of([key], journal, clock)
+
+
+def limits_of(keys: Iterable[ServerKey], journal: MemoryJournal, clock: Clock) -> KeyLimits:
+    limits = KeyLimits(journal, UsageLedger(journal, Costs(load({}, Path()))), clock=clock)
+    limits.take_keys(keys)
+    return limits
 
 
 async def test_a_key_without_limits_costs_nothing() -> None:
@@ -92,7 +108,7 @@ async def test_a_clock_that_was_ahead_uses_up_the_day_that_it_showed_and_no_othe
 async def test_keys_are_counted_each_for_itself() -> None:
     clock, journal = Clock(), MemoryJournal()
     keys = {name: ServerKey(name, "CI_KEY", requests_per_minute=1) for name in ("a", "a\tb", "ab")}
-    door = KeyLimits(keys, journal, clock=clock)
+    door = limits_of(keys.values(), journal, clock)
     assert all([isinstance(await door.admit(name), Allowance) for name in keys])
     assert all([isinstance(await door.admit(name), Refusal) for name in keys])
 
@@ -113,7 +129,7 @@ async def test_the_minutes_of_ten_thousand_keys_are_removed_together() -> None:
 
     clock, journal = Clock(), Counted()
     names = [f"key {number}" for number in range(10_000)]
-    door = KeyLimits({name: ServerKey(name, "CI_KEY", requests_per_minute=9) for name in names}, journal, clock=clock)
+    door = limits_of([ServerKey(name, "CI_KEY", requests_per_minute=9) for name in names], journal, clock)
     for name in names:
         await door.admit(name)
     assert journal.steps == 10_001
@@ -137,3 +153,48 @@ async def test_what_a_client_waits_for_is_over_when_it_asks_again(early_s: float
     assert spent.limit == "tokens_per_day"
     clock.now += spent.retry_after_s
     assert isinstance(await door.admit("ci"), Allowance)
+
+
+ROUTES = (Route(ScriptedProvider([]), "m"),)
+
+
+async def entered(door: KeyLimits, max_tokens: int | None = None) -> AbstractAsyncContextManager[None]:
+    """A call of this key that is under way."""
+    CHARGED_TO.set("ci")
+    inside = door.gate(ModelRequest("m", (user("Go."),), max_tokens=max_tokens), ROUTES)
+    assert inside is not None
+    await inside.__aenter__()
+    return inside
+
+
+async def test_O174_calls_in_flight_reserve_what_they_may_use_on_every_node() -> None:
+    clock, journal = Clock(), MemoryJournal()
+    key = ServerKey("ci", "CI_KEY", tokens_per_day=1000)
+    one, other = limits(key, journal, clock), limits(key, journal, clock)
+    calls = [await entered(door, max_tokens=499) for door in (one, other)]
+    with pytest.raises(Permanent, match="in flight, have reserved what is left of 1,000 tokens_per_day") as refused:
+        await entered(one)
+    assert (refused.value.code, refused.value.status) == ("insufficient_quota", 429)
+    await calls[0].__aexit__(None, None, None)
+    await (await entered(other)).__aexit__(None, None, None)
+
+
+async def test_what_a_killed_process_had_reserved_expires() -> None:
+    clock, journal = Clock(), MemoryJournal()
+    door = limits(ServerKey("ci", "CI_KEY", tokens_per_day=1000), journal, clock)
+    await entered(door)
+    clock.now += RESERVED_S
+    with pytest.raises(Permanent):
+        await entered(door)
+    clock.now += RESERVED_S
+    await (await entered(door)).__aexit__(None, None, None)
+    await expire_usage(journal, clock.now, keep_s=None)
+    assert set((await journal.counters("reserved\t")).values()) == {0.0}
+
+
+async def test_a_call_without_a_budget_is_not_looked_at() -> None:
+    clock, journal = Clock(), MemoryJournal()
+    door = limits(ServerKey("ci", "CI_KEY", requests_per_minute=1), journal, clock)
+    for name in ("ci", "another"):
+        CHARGED_TO.set(name)
+        assert door.gate(ModelRequest("m", ()), ROUTES) is None

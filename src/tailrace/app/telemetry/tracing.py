@@ -1,5 +1,5 @@
 """Spans by OpenTelemetry's conventions for generative AI: one per agent turn, under it one per tool that it runs and
-one per attempt of a model call; the latter two also for the steps of sequences.
+one per attempt of a model call, also for the steps of sequences.
 
 Imported only where there is a tracer provider: `app.tracer_provider_of` finds it. Spans say what was called, how long
 it took, what it cost and what class of error ended it; never what was said, which error messages may quote.
@@ -8,7 +8,7 @@ it took, what it cost and what class of error ended it; never what was said, whi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,8 +20,8 @@ from tailrace import __version__
 from tailrace.agent.observer import Observer
 from tailrace.errors import ProviderError
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, Dialect, JsonObject, ModelRequest, ToolCall, Usage
-from tailrace.ports import Run, Tool, ToolContext, ToolOutcome
+from tailrace.messages import AnyDelta, Dialect, ModelRequest, ToolCall, Usage
+from tailrace.ports import Run, Tool, ToolOutcome
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, ForwardingListener
 from tailrace.wire.dialects import DIALECTS
@@ -41,8 +41,8 @@ def tracer_of(provider: TracerProvider) -> Tracer:
     return provider.get_tracer("tailrace", __version__)
 
 
-class TurnSpans:
-    """An `Observer`. `route_of` tells which model a run's word for it means; None where it means none."""
+class TurnSpans(Observer):
+    """`route_of` finds the model that a run names; None where there is none."""
 
     def __init__(self, tracer: Tracer, route_of: Callable[[str], Route | None]) -> None:
         self._tracer = tracer
@@ -101,39 +101,6 @@ class TurnSpans:
             except Exception as exc:  # cancellation is not an error and passes by
                 _fail(span, type(exc).__name__)
                 raise
-
-
-class TracedTool:
-    """A tool for a sequence's steps, which no model has called: each run of it is a span."""
-
-    def __init__(self, tool: Tool, observer: Observer) -> None:
-        self._tool = tool
-        self._observer = observer
-        self.spec, self.repeatable, self.parallel = tool.spec, tool.repeatable, tool.parallel
-        self.invalid, self.preview, self.effect = tool.invalid, tool.preview, tool.effect
-
-    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
-        with self._observer.tool(ToolCall("", self.spec.name, ""), self._tool) as ended:
-            outcome = await self._tool.run(args, context)
-            ended(outcome)
-        return outcome
-
-
-class TracedTools(Mapping[str, Tool]):
-    """Tools that may change, each as a `TracedTool`."""
-
-    def __init__(self, tools: Mapping[str, Tool], observer: Observer) -> None:
-        self._tools = tools
-        self._observer = observer
-
-    def __getitem__(self, name: str) -> Tool:
-        return TracedTool(self._tools[name], self._observer)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
 
 
 def trace_attempts(tracer: Tracer) -> CallMiddleware:

@@ -28,49 +28,37 @@ STALL_S = 2.0  # a pause between two pieces of one answer that is worth showing
 _CHARS_PER_TOKEN = 4
 
 
-class _Span:
+class _Span(msgspec.Struct):
     """A stretch that may still grow."""
 
-    __slots__ = ("last", "last_seq", "pieces", "place", "thinking")
-
-    def __init__(self, place: int, *, thinking: bool) -> None:
-        self.place = place
-        self.thinking = thinking
-        self.pieces: list[str] = []
-        self.last: float | None = None  # when its newest piece came
-        self.last_seq = 0
+    place: int
+    thinking: bool
+    pieces: list[str] = []
+    last: float | None = None  # when its newest piece came
+    last_seq: int = 0
 
 
-class _Attempt:
-    __slots__ = (
-        *("asked", "call", "chars", "dialect", "discarded", "open", "place", "spans", "start", "try_number", "usage"),
-    )
-
-    def __init__(self, place: int, asked: AttemptStarted, start: float | None, *, call: int, try_number: int) -> None:
-        self.place = place
-        self.call = call
-        self.try_number = try_number
-        self.asked = asked
-        self.dialect = asked.dialect
-        self.start = start
-        self.open = True
-        self.discarded = False
-        self.chars = 0  # of the answer's text
-        self.spans: list[int] = []
-        self.usage: Usage | None = None
+class _Attempt(msgspec.Struct):
+    place: int
+    asked: AttemptStarted
+    start: float | None
+    call: int
+    try_number: int
+    open: bool = True
+    discarded: bool = False
+    chars: int = 0  # of the answer's text
+    spans: list[int] = []
+    usage: Usage | None = None
 
 
-class _Speaker:
+class _Speaker(msgspec.Struct):
     """The model of the run or of one step: its attempts by number, the newest one, the text under way."""
 
-    __slots__ = ("attempts", "last", "newest", "shown", "span")
-
-    def __init__(self) -> None:
-        self.attempts: dict[int, _Attempt] = {}
-        self.newest: _Attempt | None = None
-        self.span: _Span | None = None
-        self.last: float | None = None  # when anything of it last came
-        self.shown = 0  # characters that stand and are not yet part of a recorded message
+    attempts: dict[int, _Attempt] = {}
+    newest: _Attempt | None = None
+    span: _Span | None = None
+    last: float | None = None  # when anything of it last came
+    shown: int = 0  # characters that stand and are not yet part of a recorded message
 
 
 class Attempts:
@@ -97,9 +85,7 @@ class Attempts:
         return self._cost if self.usage != Usage() else None
 
     def _speaker(self, block_id: str) -> _Speaker:
-        if (speaker := self._speakers.get(block_id)) is None:
-            speaker = self._speakers[block_id] = _Speaker()
-        return speaker
+        return self._speakers.setdefault(block_id, _Speaker())
 
     # ── attempts ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -108,7 +94,10 @@ class Attempts:
         self.close_span(event.block_id)
         before = speaker.newest
         same_call = before is not None and (before.open or before.discarded)
-        call, try_number = _place_of_next(before, same_call=same_call or bool(event.previous_failure))
+        call, try_number = 1, 1
+        if before is not None:
+            again = same_call or bool(event.previous_failure)
+            call, try_number = (before.call, before.try_number + 1) if again else (before.call + 1, 1)
         goes_on = restarts = False
         if before is not None and same_call:
             self._end_before(before, event, speaker)
@@ -137,9 +126,7 @@ class Attempts:
             restarts=restarts,
             ignored=event.ignored,
         )
-        attempt = speaker.newest = speaker.attempts[number] = _Attempt(
-            place, event, board.now, call=call, try_number=try_number
-        )
+        attempt = speaker.newest = speaker.attempts[number] = _Attempt(place, event, board.now, call, try_number)
         speaker.last = board.now
         self._unpaid.setdefault((number, event.provider, event.model), []).append(attempt)
 
@@ -194,7 +181,9 @@ class Attempts:
     def spend(self, change: Spent) -> None:
         waiting = self._unpaid.get((change.attempt, change.provider, change.model))
         attempt = waiting.pop() if waiting else None
-        dialect = (attempt.dialect if attempt is not None else None) or self._dialects.get(change.provider, "chat")
+        dialect = (attempt.asked.dialect if attempt is not None else None) or self._dialects.get(
+            change.provider, "chat"
+        )
         cost = cost_usd(change.model, change.usage, dialect)
         self.usage += change.usage
         self._cost = self._cost + cost if self._cost is not None and cost is not None else None
@@ -222,13 +211,11 @@ class Attempts:
         if (attempt := speaker.attempts.get(number)) is not None:
             attempt.chars += len(text)
 
-    def add_whole(self, text: str, number: int, *, commentary: bool = False, thinking: bool = False) -> None:
+    def add_whole(self, text: str, number: int) -> None:
         """A text that did not come in pieces, or whose pieces are gone."""
-        self.close_span("")
-        self.add(text, number, thinking=thinking)
-        if (span := self._speaker("").span) is not None and commentary:
-            self._board.change(span.place, commentary=True)
-        self.close_span("")
+        self.close_span()
+        self.add(text, number)
+        self.close_span()
 
     def token(self, block_id: str = "") -> None:
         """A piece of the answer that is no text: arguments of a call."""
@@ -252,7 +239,7 @@ class Attempts:
         place = self._board.add_now(kind, ends=False, attempt=number, block_id=block_id, **at)
         if attempt is not None:
             attempt.spans.append(place)
-        return _Span(place, thinking=thinking)
+        return _Span(place, thinking)
 
     def _is_stall(self, span: _Span) -> bool:
         now = self._board.now
@@ -286,7 +273,6 @@ class Attempts:
         for block_id, speaker in self._speakers.items():
             self.close_span(block_id)
             for attempt in speaker.attempts.values():
-                self._board.change(attempt.place, text_chars=attempt.chars)
                 for place in attempt.spans:
                     self._measure(place, attempt)
 
@@ -301,10 +287,3 @@ class Attempts:
         took = item.end - item.start if item.end is not None and item.start is not None else 0.0
         rate = round(tokens / took, 1) if took > 0 else None
         self._board.items[place] = msgspec.structs.replace(item, tokens=tokens, tokens_per_s=rate)
-
-
-def _place_of_next(before: _Attempt | None, *, same_call: bool) -> tuple[int, int]:
-    """The call that an attempt after `before` belongs to, and which of that call's attempts it is."""
-    if before is None:
-        return 1, 1
-    return (before.call, before.try_number + 1) if same_call else (before.call + 1, 1)

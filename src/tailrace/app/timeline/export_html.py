@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -18,7 +20,6 @@ import msgspec
 
 from tailrace.app.timeline.items import Timeline
 from tailrace.app.timeline.read import read_log, timeline_in
-from tailrace.app.timeline.web_bundle import bundled
 from tailrace.events import Entry, entry_to_json
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.messages import Dialect
@@ -51,6 +52,47 @@ _PAGE: Final = """<!doctype html>
   </body>
 </html>
 """
+
+_IMPORT: Final = re.compile(r'^import\s+(?P<names>\{[^}]*\})\s+from\s+"(?P<path>[^"]+)";', re.MULTILINE)
+_EXPORT_LIST: Final = re.compile(r"^export\s+\{(?P<names>[\w$,\s]*)\};", re.MULTILINE)
+_EXPORT_ONE: Final = re.compile(
+    r"^export\s+(?P<rest>(?:async\s+)?(?:function\*?|class|const|let)\s+(?P<name>[A-Za-z_$][\w$]*))", re.MULTILINE
+)
+_LEFT_OVER: Final = re.compile(r"^(?:import|export)\b.*|\bimport\s*\(.*|\bimport\.meta\b.*", re.MULTILINE)
+
+
+class NotBundled(ValueError):
+    """A module uses a form that the bundle does not know."""
+
+
+def bundled(entry: str, read: Callable[[str], str]) -> str:
+    """The entry and all that it imports. `read` gives the source at a path below the page's directory."""
+    parts = ['"use strict";']
+    names: dict[str, str] = {}  # of the values that hold a module's exports, by path; empty while it is being read
+
+    def add(path: str) -> str:
+        if path in names:
+            if not names[path]:
+                raise NotBundled(f"{path} imports itself")
+            return names[path]
+        names[path] = ""
+        source = read(path)
+        exported = [found["name"] for found in _EXPORT_ONE.finditer(source)]
+        exported += [found["names"].strip() for found in _EXPORT_LIST.finditer(source)]
+
+        def imported(found: re.Match[str]) -> str:
+            module = add(posixpath.normpath(posixpath.join(posixpath.dirname(path), found["path"])))
+            return f"const {found['names'].replace(' as ', ': ')} = {module};"
+
+        body = _EXPORT_ONE.sub(r"\g<rest>", _EXPORT_LIST.sub("", _IMPORT.sub(imported, source)))
+        if (left := _LEFT_OVER.search(body)) is not None:
+            raise NotBundled(f"{path}: {left[0][:80]}")
+        names[path] = f"module{len(parts)}"
+        parts.append(f"const {names[path]} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();")
+        return names[path]
+
+    add(entry)
+    return "\n".join(parts)
 
 
 def export_html(timeline: Timeline, entries: Iterable[Entry], *, reasoning: bool = False) -> str:

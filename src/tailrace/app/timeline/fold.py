@@ -22,10 +22,10 @@ from tailrace.app.timeline.items import (
     SignalItem,
     StallItem,
     StateItem,
+    StepItem,
     Timeline,
 )
 from tailrace.app.timeline.question import media_words, question_of, speaker_of
-from tailrace.app.timeline.steps import Steps
 from tailrace.app.timeline.tool_calls import ToolCalls
 from tailrace.events import Entry
 from tailrace.events.speakers import spoken_text
@@ -33,6 +33,7 @@ from tailrace.flows.definition.public_ids import public_id
 from tailrace.messages import Dialect, File, Image, JsonObject, Message
 from tailrace.ports import Run
 from tailrace.runs.view import RunView, changes
+from tailrace.runs.view.changes import StepMoved
 
 _ENDINGS: dict[str, AttemptOutcome] = {"cut": "failed", "stopped": "stopped"}  # by how the answer ended
 _OPEN_ENDINGS: dict[events.RunStatus, AttemptOutcome] = {  # of an attempt that is open when the run ends
@@ -41,6 +42,55 @@ _OPEN_ENDINGS: dict[events.RunStatus, AttemptOutcome] = {  # of an attempt that 
     "failed": "failed",
     "stopped": "stopped",
 }
+
+_OUTCOMES: dict[str, AttemptOutcome] = {  # of the attempt under way, by the step's new state
+    "finished": "answered",
+    "failed": "failed",
+    "retrying": "failed",
+    "cancelled": "stopped",
+}
+
+
+class Steps:
+    def __init__(self, board: Board, attempts: Attempts) -> None:
+        self._board = board
+        self._attempts = attempts
+        self._open: dict[str, int] = {}  # places of the tries under way
+        self._paused: set[str] = set()  # steps whose try a pause has ended: it goes on when the instance does
+
+    def pause(self) -> None:
+        self._paused.update(self._open)
+
+    def move(self, change: StepMoved) -> None:
+        if change.state == "started":
+            self._start(change)
+            return
+        reason = change.error.message if change.error is not None else ""
+        self._attempts.end(_OUTCOMES[change.state], reason, block_id=change.block_id)
+        retry_at = self._board.since_start(change.retry_at) if change.retry_at is not None else None
+        place = self._open.pop(change.block_id, None)
+        if place is None:  # a step that a retried instance keeps was not begun in this one
+            place = self._board.add_now(StepItem, ends=False, block_id=change.block_id)
+        self._board.end(place, state=change.state, output=change.output, error=change.error, retry_at=retry_at)
+
+    def _start(self, change: StepMoved) -> None:
+        board, block_id = self._board, change.block_id
+        if (before := self._open.get(block_id)) is not None:  # the same try, resumed after an interruption
+            self._attempts.end("interrupted", block_id=block_id)
+            if block_id in self._paused:
+                board.end(before, state="paused")
+            else:
+                board.end(before, state="interrupted")
+                self._attempts.taken_over(board.items[before].end, block_id)
+        self._paused.discard(block_id)
+        at = board.since_start(change.at)
+        start = at if at is not None else board.now
+        self._open[block_id] = board.add_now(StepItem, ends=False, start=start, block_id=block_id, number=change.number)
+
+    def end_all(self) -> None:
+        for place in self._open.values():
+            self._board.end(place, state="cancelled")
+        self._open = {}
 
 
 def timeline_of(
@@ -88,7 +138,7 @@ class _TimelineFold:
         for change in made:
             self._apply(change)
 
-    def _apply(self, change: changes.Change) -> None:  # noqa: C901 - one case per change
+    def _apply(self, change: changes.Change) -> None:  # noqa: C901, PLR0912 - one case per change
         match change:
             case changes.TextGrew():
                 self._grow(change)
@@ -112,6 +162,8 @@ class _TimelineFold:
                 self._tools.ask(question)
             case changes.Answered(answer=answer):
                 self._tools.answer(answer)
+            case changes.Steered():
+                self._steer(change.steer)
             case changes.Noticed():
                 self._notice(change)
             case changes.Ended(finished=finished):
@@ -122,7 +174,7 @@ class _TimelineFold:
     def _grow(self, change: changes.TextGrew) -> None:
         text, attempt = change.text, change.attempt
         if text and change.ends:
-            self._attempts.add_whole(text, attempt, commentary=change.commentary)
+            self._attempts.add_whole(text, attempt)
         elif text:
             self._attempts.add(text, attempt, block_id=change.block_id)
         else:
@@ -162,12 +214,18 @@ class _TimelineFold:
             case _:
                 pass  # the run itself has its beginning; the texts say the same as the provider's own events
 
+    def _steer(self, steer: events.SteerSoFar) -> None:
+        text = spoken_text(steer.accepted.message.text, speaker_of(self._run))
+        if steer.state == "committed":
+            self._board.add_now(QuestionItem, text=text, files=_files_of(steer.accepted.message))
+        elif steer.state == "returned":
+            self._board.add_now(NoticeItem, about="steer_returned", text=f"not given to the model: {text}")
+
     def _message(self, message: Message, stop: str) -> None:
         if message.role == "user":
             at = 0.0 if not self._board.items else self._board.now  # the question stands when the run begins
             self._question = spoken_text(message.text, speaker_of(self._run))
-            files = tuple(media_words(part) for part in message.parts if isinstance(part, Image | File))
-            self._board.add_now(QuestionItem, start=at, end=at, text=self._question, files=files)
+            self._board.add_now(QuestionItem, start=at, end=at, text=self._question, files=_files_of(message))
         elif message.role == "assistant":
             self._attempts.end(_ENDINGS.get(stop, "called_tools" if message.tool_calls else "answered"))
 
@@ -226,3 +284,7 @@ class _TimelineFold:
             forked_from=self._fork,
             times=board.times,
         )
+
+
+def _files_of(message: Message) -> tuple[str, ...]:
+    return tuple(media_words(part) for part in message.parts if isinstance(part, Image | File))

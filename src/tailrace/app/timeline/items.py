@@ -63,7 +63,6 @@ class AttemptItem(Item):
     usage: Usage | None = None
     cost_usd: float | None = None
     ignored: tuple[str, ...] = ()  # the client's parameters that this provider is not told
-    text_chars: int = 0
 
 
 class Span(Item):
@@ -84,8 +83,6 @@ class Span(Item):
 
 class TextItem(Span):
     """A stretch of the answer, as viewers saw it."""
-
-    commentary: bool = False  # it came whole, before tools
 
 
 class ReasoningItem(Span):
@@ -138,7 +135,6 @@ class ToolCallItem(Item):
     arguments: JsonObject | None = None
     arguments_text: str = ""  # where they are not an object, or not whole
     writing_start: float | None = None  # when the model wrote the call; one that came whole, when it came
-    writing_end: float | None = None
     output: str | None = None
     ok: bool | None = None
     exit_code: int | None = None
@@ -151,8 +147,8 @@ class ToolCallItem(Item):
 
 
 class ApprovalItem(Item):
-    """A question to the user. `decision` is None while it waits. `by` is who answered: "timeout" and "nobody" where it
-    was no one. `reason` says why it was asked, `answer_reason` what the user said of a denial."""
+    """A question to the user. `decision` is None while it waits. `by` is who answered, or "timeout" or
+    "no surface". `reason` says why it was asked, `answer_reason` what the user said of a denial."""
 
     approval_id: str
     tool_name: str

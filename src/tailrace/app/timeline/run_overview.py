@@ -5,7 +5,7 @@ Pure: made of the run and its facts. Every list of runs is made of this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -39,7 +39,7 @@ class RunOverview(msgspec.Struct, frozen=True, kw_only=True):
     public_id: str
     kind: str
     state: ShownState
-    question: str  # of a sequence: its name
+    question: str  # of a sequence: its name, and whether nothing is called
     models: tuple[str, ...]  # that were asked, as `provider/model`; the run's own where none was
     created_at: float
     duration_s: float | None  # until its end, or until now; None where its end has no time
@@ -83,7 +83,7 @@ def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool 
         public_id=public_id(run),
         kind=run.new.kind,
         state=_shown_state(run, instance, orphaned=orphaned, asking=bool(open_approvals)),
-        question=question_of(run),
+        question=question_of(run) + (" (dry run)" if run.new.input.get("dry_run") else ""),
         models=tuple(filter(None, models)) or tuple(filter(None, [run.new.model])),
         created_at=run.created_at,
         duration_s=_duration_s(run, now),
@@ -106,13 +106,6 @@ def tries_of_last_call(facts: Iterable[Entry]) -> int:
             case _:
                 pass
     return tries
-
-
-def cost_of(spent: Sequence[SpentTokens], price: Callable[[SpentTokens], float | None]) -> float | None:
-    """In dollars; None where no model was asked or one of them has no price."""
-    costs = [price(each) for each in spent]
-    known = [cost for cost in costs if cost is not None]
-    return round(sum(known), 9) if known and len(known) == len(costs) else None
 
 
 def _full_name(provider: str, model: str) -> str:

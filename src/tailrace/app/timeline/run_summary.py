@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from tailrace.app.timeline.question import question_of
 from tailrace.ports import Run
-
-TITLE_CHARACTERS = 200
+from tailrace.tools.typed import preview_line
 
 
 def title_of(run: Run) -> str:
     """The question in one line."""
-    line = " ".join(question_of(run).split())
-    return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
+    return preview_line(question_of(run), 200)
 
 
 def ended_at(run: Run) -> float | None:

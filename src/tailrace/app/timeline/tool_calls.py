@@ -9,12 +9,10 @@ from typing import Final
 from tailrace.app.timeline.board import Board
 from tailrace.app.timeline.items import ApprovalItem, ToolCallItem, ToolState
 from tailrace.events import ApprovalAnswered, ApprovalAsked, NotExecuted, ToolOutputRecorded, ToolSoFar
-from tailrace.messages import FileChange, JsonObject, ToolCall
+from tailrace.messages import FileChange, ToolCall
 from tailrace.runs.view.changes import CallEnded, CallRuns, CallWritten, WrittenCall
 
 _EXIT: Final = re.compile(r"\[(?:exit code (\d+)|ended by signal (\d+))\]\s*\Z")
-_PATCHED: Final = re.compile(r"\A.*, from line \d+:\n")  # the first line of what `patch` says before its diff
-_CREATED: Final = "Created "
 _OPEN: Final = frozenset({"writing", "waiting", "running"})
 
 
@@ -59,10 +57,9 @@ class ToolCalls:
     def write(self, change: CallWritten) -> None:
         board, place = self._board, self._by_index.get(change.index)
         if change.begins or place is None:
-            times = {"writing_start": board.now, "writing_end": board.now}
-            place = self._add(change.tool_name, change.index, change.attempt, "writing", **times)
+            place = self._add(change.tool_name, change.index, change.attempt, "writing", writing_start=board.now)
         if change.call is None:
-            board.change(place, writing_end=board.now, end_seq=board.seq)
+            board.change(place, end_seq=board.seq)
         else:
             self._record(place, change.call)
 
@@ -99,7 +96,7 @@ class ToolCalls:
 
     def _output(self, place: int, event: ToolOutputRecorded) -> None:
         item = self._item(place)
-        change = event.change or _change(event, item.arguments)
+        change = event.change or FileChange("")
         self._board.end(
             place,
             state=_state(event.not_executed, ok=event.ok),
@@ -182,15 +179,3 @@ def _exit_code(event: ToolOutputRecorded) -> int | None:
     if found is None or event.not_executed is not None:
         return None
     return int(found[1]) if found[1] is not None else -int(found[2])
-
-
-def _change(event: ToolOutputRecorded, args: JsonObject | None) -> FileChange:
-    """What a write changed, of a log that does not say it: as the tool tells the model, and of a new file all of it."""
-    diff = ""
-    content = (args or {}).get("content")
-    if event.ok and event.tool_name == "patch" and (first := _PATCHED.match(event.output)):
-        diff = event.output[first.end() :]
-    elif event.tool_name == "write_file" and event.output.startswith(_CREATED) and isinstance(content, str):
-        diff = "\n".join(f"+{line}" for line in content.splitlines())
-    signs = [line[:1] for line in diff.splitlines()]
-    return FileChange("", signs.count("+"), signs.count("-"), diff)

@@ -1,7 +1,8 @@
 """How usage is written into the store's counters, and read from them. Pure.
 
 `usage TAB day TAB key TAB model TAB what` holds the details, `spent TAB day TAB key TAB what` a day's sums of a key,
-and `rate TAB minute TAB key` the requests of one minute. The time comes first, so that old ones are a range. A day is
+`rate TAB minute TAB key` the requests of one minute, and `reserved TAB time TAB key TAB what` the estimates of calls in
+flight. The time comes first, so that old ones are a range. A day is
 one of UTC, so that all nodes mean the same. Tokens are counted, and priced when they are shown: a process that only
 counts needs no prices.
 """
@@ -22,7 +23,8 @@ By = Literal["day", "key", "model"]
 DAY_S: Final = 86_400
 MINUTE_S: Final = 60
 MAX_DAYS_BY_KEY: Final = 31  # a key's rows are read day by day, up to so many
-DETAILS, SPENT, RATE = "usage\t", "spent\t", "rate\t"
+RESERVED_S: Final = 600  # a reservation of a process that was killed counts for so long, or twice that
+DETAILS, SPENT, RATE, RESERVED = "usage\t", "spent\t", "rate\t", "reserved\t"
 _WHAT: Final = ("calls", "input", "output", "cache_read", "cache_write", "estimated")
 
 
@@ -73,6 +75,17 @@ def spent_counters(key: str, at: float) -> tuple[str, str]:
     """The day's tokens and money."""
     place = f"{SPENT}{day_of(at)}\t{_word(key)}"
     return f"{place}\ttokens", f"{place}\tusd"
+
+
+def reserved_counters(key: str, at: float) -> tuple[str, str]:
+    """The tokens and money that calls in flight have reserved, of those that began at about this time."""
+    place = f"{reserved_before(at)}\t{_word(key)}"
+    return f"{place}\ttokens", f"{place}\tusd"
+
+
+def reserved_before(at: float) -> str:
+    """Sorts before what calls reserve that begin now, and after what earlier ones did."""
+    return f"{RESERVED}{int(at // RESERVED_S):012d}"
 
 
 def details_since(day: str) -> tuple[str, str]:

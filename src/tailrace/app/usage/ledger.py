@@ -89,7 +89,7 @@ class UsageLedger:
 
     async def _count(self, spent: _Spent, calls: int) -> None:
         key, each, at = spent
-        beside, usd = self._costs.counts_cached_beside(each.provider), await self._price(key, each)
+        beside, usd = self._costs.counts_cached_beside(each.provider), await self.price(key, each)
         for name, amount in amounts_of(key, each, at, usd, cached_beside=beside, calls=calls).items():
             self._unwritten[name] = self._unwritten.get(name, 0.0) + amount
 
@@ -124,7 +124,8 @@ class UsageLedger:
             found |= await self._journal.counters(prefix)
         return found
 
-    async def _price(self, key: str, spent: SpentTokens) -> float | None:
+    async def price(self, key: str, spent: SpentTokens) -> float | None:
+        """None without a price, and for a key whose money is not limited."""
         if key not in self.priced:
             return None
         try:

@@ -1,23 +1,45 @@
-"""What a key may use, and what it is told when that is used up. Pure but for one step at the store per request.
+"""The limits of a key, and the error when one is reached. One step at the store per request, two per model call.
 
-Over a minute's requests or a day's budget a request is refused before anything is done for it. An answer that is under
-way when a budget runs out is finished, and counted.
+Over a minute's requests or a day's budget a request is refused before anything is done for it. A day's budget is looked
+at again before every model call, in whichever run or step (O174). Calls in flight reserve an estimate: calls that begin
+at once exceed a budget by one call, and by what answers longer than `RESERVED_OUTPUT` tokens have.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from tailrace.app.usage.counters import DAY_S, MINUTE_S, RATE, minute_of, rate_counter, spent_counters
+from tailrace.app.usage.counters import (
+    DAY_S,
+    MINUTE_S,
+    RATE,
+    RESERVED_S,
+    minute_of,
+    rate_counter,
+    reserved_counters,
+    spent_counters,
+)
+from tailrace.app.usage.ledger import UsageLedger
 from tailrace.config.sections import ServerKey
-from tailrace.messages import Value
+from tailrace.errors import JournalError, Permanent
+from tailrace.journal.storage_wait import warning_level
+from tailrace.messages import ModelRequest, SpentTokens, Usage, Value
 from tailrace.ports import SmallState
+from tailrace.providers.attempt import Route
+from tailrace.runs.charged_to import CHARGED_TO
+from tailrace.wire.token_estimate import input_tokens
 
+log = logging.getLogger("tailrace.app")
+RESERVED_OUTPUT: Final = 4096  # tokens of an answer that a call reserves, unless the request asks for less
+_ALL_RESERVED: Final = "other calls of this key, which are in flight, have reserved what is left"
 Limited = Literal["requests_per_minute", "tokens_per_day", "usd_per_day"]
 
 
@@ -54,12 +76,14 @@ class Allowance(Value):
 class KeyLimits:
     """The limits of the config's keys, counted over all processes."""
 
-    def __init__(
-        self, keys: Mapping[str, ServerKey], journal: SmallState, *, clock: Callable[[], float] = time.time
-    ) -> None:
-        self._keys = {name: key for name, key in keys.items() if key.is_limited}
-        self._journal, self._clock = journal, clock
+    def __init__(self, journal: SmallState, ledger: UsageLedger, *, clock: Callable[[], float] = time.time) -> None:
+        self._keys: dict[str, ServerKey] = {}
+        self._journal, self._ledger, self._clock = journal, ledger, clock
         self._minute = ""  # in which this process has last removed older ones
+
+    def take_keys(self, keys: Iterable[ServerKey]) -> None:
+        """From now on these keys' limits; what was counted by name stays."""
+        self._keys = {key.name: key for key in keys if key.is_limited}
 
     @property
     def names(self) -> frozenset[str]:
@@ -79,6 +103,48 @@ class KeyLimits:
             await self._journal.remove_counters(RATE, RATE + minute_of(now - MINUTE_S))
         judged = _judged(key, int(counted.get(rate, 0)), counted[tokens], counted[usd], now)
         return replace(judged, counter=rate) if isinstance(judged, Allowance) and rate in counted else judged
+
+    def gate(self, request: ModelRequest, routes: Sequence[Route]) -> AbstractAsyncContextManager[None] | None:
+        """For `Caller`: one call of the key that the task is charged to."""
+        name = CHARGED_TO.get()
+        key = self._keys.get(name)
+        if key is None or (key.tokens_per_day is None and key.usd_per_day is None):
+            return None
+        output = min(request.max_tokens or RESERVED_OUTPUT, RESERVED_OUTPUT)
+        usage = Usage(input_tokens(request), output)
+        return self._reserved(key, SpentTokens(routes[0].provider.name, routes[0].model, usage))
+
+    @asynccontextmanager
+    async def _reserved(self, key: ServerKey, estimate: SpentTokens) -> AsyncGenerator[None, None]:
+        now = self._clock()
+        tokens, usd = spent_counters(key.name, now)
+        own, before = reserved_counters(key.name, now), reserved_counters(key.name, now - RESERVED_S)
+        usage = estimate.usage
+        amounts = (float(usage.input_tokens + usage.output_tokens), await self._ledger.price(key.name, estimate) or 0.0)
+        looked_at = dict.fromkeys((tokens, usd, *before), 0.0) | dict(zip(own, amounts, strict=True))
+        found = await self._journal.add_to_counters(looked_at)
+        try:
+            others = [found[mine] - amount + found[old] for mine, amount, old in zip(own, amounts, before, strict=True)]
+            judged = _judged(key, 0, found[tokens] + others[0], found[usd] + others[1], now)
+            if isinstance(judged, Refusal):
+                is_spent = isinstance(_judged(key, 0, found[tokens], found[usd], now), Refusal)
+                message = judged.message if is_spent else f"{_ALL_RESERVED} of {judged.allowed:,g} {judged.limit}"
+                raise Permanent(message, code="insufficient_quota", status=429)
+            yield
+        finally:
+            await self._finished(dict(zip(own, (-amount for amount in amounts), strict=True)))
+
+    async def _finished(self, given_back: Mapping[str, float]) -> None:
+        """What was used is counted before what was reserved is free again. Goes on where its caller is cancelled."""
+
+        async def settle() -> None:
+            try:
+                await self._ledger.flush()
+                await self._journal.add_to_counters(given_back)
+            except JournalError as exc:
+                log.log(warning_level(exc), "what a call had reserved counts until it expires: %s", exc)
+
+        await asyncio.shield(asyncio.get_running_loop().create_task(settle()))
 
     async def give_back(self, given: Allowance) -> Allowance:
         """Takes a request out of the count again; returns what is left then. Raises `JournalError`."""

@@ -1,0 +1,1 @@
+"""What is secret: which values the config names, and how they stay away from commands and texts."""
