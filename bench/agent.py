@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from bench.table import Table
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.app.models import named
 from tailrace.config.load import load

@@ -21,11 +21,11 @@ from tailrace.delivery.port import Capabilities, Place, Typing, Window
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import CURSOR, parts
 from tailrace.events import MessageChunk, MessageStop, RunFinished
-from tailrace.integrations.discord.markup import discord_markdown
+from tailrace.integrations.discord.adapter import discord_text
 from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.slack.blocks import without_calls
 from tailrace.integrations.telegram.markup import telegram_text
-from tailrace.integrations.whatsapp.markup import whatsapp_markup
+from tailrace.integrations.whatsapp.adapter import whatsapp_markup
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import NewRun
 from tailrace.runs.recovery import ClaimedRun
@@ -116,7 +116,7 @@ def main() -> list[Table]:
     writers.row("split, 30,000 characters", cost_us(lambda source: list(parts(source, 4096, "utf16")), text * 8, 20))
     for name, write in (
         ("telegram", telegram_text),
-        ("discord", discord_markdown),
+        ("discord", discord_text),
         ("slack", without_calls),
         ("matrix", matrix_html),
         ("whatsapp", whatsapp_markup),

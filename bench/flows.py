@@ -30,7 +30,7 @@ from bench.table import Table
 from tailrace.config.sections import CallPolicy
 from tailrace.flows.definition.definition import Definition, parsed
 from tailrace.flows.engine.service import FlowService
-from tailrace.flows.steps.base import FunctionHandler, Handlers
+from tailrace.flows.steps.base import Handler, Handlers, Params, StepContext
 from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -44,9 +44,15 @@ ROUNDS = 3
 GOAL_PER_S = 1500
 
 
-async def nothing(params: JsonObject) -> JsonObject:
-    del params
-    return {"ok": True}
+class EchoParams(Params):
+    n: int
+
+
+class Nothing(Handler[EchoParams]):
+    Params = EchoParams
+
+    async def run(self, params: EchoParams, _step: StepContext) -> JsonObject:
+        return {"n": params.n}
 
 
 def steps(count: int) -> Definition:
@@ -60,7 +66,7 @@ def steps(count: int) -> Definition:
 async def ours(path: Path, count: int) -> tuple[float, float]:
     """Wall and CPU seconds for all instances, started at once."""
     journal = await SqliteJournal.open(path)
-    handlers: Handlers = {"do": FunctionHandler(nothing)}
+    handlers: Handlers = {"do": Nothing()}
     async with FlowService(journal, handlers, owner="bench", directory=path.parent) as flows:
         version = await flows.create_sequence(steps(count))
         gc.collect()

@@ -22,11 +22,10 @@ import msgspec
 import uvloop
 
 from bench.table import Table
-from tailrace.agent.service import ClientTurn, TurnSpec
+from tailrace.agent.turn_spec import ClientTurn, TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import load
 from tailrace.events import AttemptStarted, MessageChunk, MessageRecorded, MessageStop, RunFinished
-from tailrace.integrations.ai_sdk.turns import UiTurn, digest_of
 from tailrace.messages import assistant, user
 from tailrace.ports import Lease, NewRun
 from tailrace.server.app import serving
@@ -74,8 +73,7 @@ async def view(port: int, request: bytes) -> Viewer:
 
 
 async def begin(app: App) -> Lease:
-    page = UiTurn("u", digest_of(user("Count."))).as_origin()
-    spec = TurnSpec(user("Count."), origin=page, requester="local", client=ClientTurn("r", ("u",)))
+    spec = TurnSpec(user("Count."), requester="local", client=ClientTurn("r", ("u",)))
     for run in await app.journal.runs(session="t"):
         await app.journal.delete(run.id)
     _, lease = await app.journal.start(NewRun("agent", msgspec.to_builtins(spec), session="t"), "bench")

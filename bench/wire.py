@@ -25,9 +25,9 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 
 from bench.table import Table
+from tailrace.config.quirks import NONE
 from tailrace.messages import Dialect
 from tailrace.wire.dialects import DIALECTS
-from tailrace.wire.quirks import NONE
 from tailrace.wire.sse import SseDecoder
 
 CHUNKS = 2_000

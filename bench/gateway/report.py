@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -16,6 +17,7 @@ from bench.gateway.measure import Figures
 from bench.table import Table
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+MEASURED = Path(__file__).parent / "measured.md"
 NONE = "–"
 
 
@@ -115,13 +117,14 @@ def measured(figures: Sequence[Figures]) -> list[list[str]]:
     ]
 
 
-PROMISE_COLUMNS = ["promise", "measured", "asked", ""]
-RATIO_COLUMNS = ["", "requests, of aiohttp", "flat out, of own client", "paced, of own client", "first token"]
+PROMISE_COLUMNS = ["promise", "measured", "asked", "verdict"]
+RATIO_COLUMNS = ["program", "requests, of aiohttp", "flat out, of own client", "paced, of own client", "first token"]
 MEASURED_COLUMNS = [
-    *("", "requests/s and core", "CPU ms each", "flat out", "paced", "first token p50", "kB per idle stream"),
+    *("program", "requests/s and core", "CPU ms each", "flat out", "paced", "first token p50", "kB per idle stream"),
     "longest pause, streams",
 ]
-SECTIONS: list[tuple[str, list[str], Callable[[Sequence[Figures]], list[list[str]]]]] = [
+Section: TypeAlias = tuple[str, list[str], Callable[[Sequence[Figures]], list[list[str]]]]
+SECTIONS: list[Section] = [
     ("what is promised", PROMISE_COLUMNS, promises),
     ("ratios", RATIO_COLUMNS, ratios),
     ("measured, tokens per second and core", MEASURED_COLUMNS, measured),
@@ -143,29 +146,37 @@ def tables(figures: Sequence[Figures]) -> list[Table]:
     return made
 
 
-def write_docs(figures: Sequence[Figures], docs: Path, *, quick: bool, busy: float) -> None:
-    """The page's figures between its markers, and the chart beside it."""
+def write_docs(
+    figures: Sequence[Figures], docs: Path, *, quick: bool, busy: float, measured_page: Path = MEASURED
+) -> None:
+    """The page's figures between its markers, the chart beside it, and what was measured beside this module."""
     page = docs / "performance.md"
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{markdown(figures, quick=quick, busy=busy)}\n{END}{after}", encoding="utf-8")
+    heading = _heading(quick=quick, busy=busy)
+    told = "\n".join([heading, *markdown(figures, SECTIONS[:2])])
+    page.write_text(f"{before}{BEGIN}\n{told}\n{END}{after}", encoding="utf-8")
+    measured_page.write_text("\n".join([heading, *markdown(figures, SECTIONS[2:]), ""]), encoding="utf-8")
     (docs / "performance.svg").write_text(chart(figures), encoding="utf-8")
 
 
-def markdown(figures: Sequence[Figures], *, quick: bool, busy: float) -> str:
+def _heading(*, quick: bool, busy: float) -> str:
     day = dt.datetime.now(dt.UTC).date().isoformat()
     how = "a quick run, whose paced figures are coarse" if quick else "a whole run"
     where = f"{os.cpu_count()} cores of which other work took {busy:.0%}, Python {platform.python_version()}"
-    lines = [f"Measured on {day}: {how}, {where}."]
-    for title, columns, rows_of in SECTIONS:
-        rows = rows_of(figures)
+    return f"Measured on {day}: {how}, {where}."
+
+
+def markdown(figures: Sequence[Figures], sections: Sequence[Section]) -> list[str]:
+    lines = []
+    for title, columns, rows_of in sections:
         rule = "|".join(["---"] * len(columns))
-        lines += ["", f"**{title[0].upper()}{title[1:]}**", "", _line(columns), f"|{rule}|", *map(_line, rows)]
-    return "\n".join(lines)
+        lines += ["", f"**{title[0].upper()}{title[1:]}**", "", _line(columns), rule, *map(_line, rows_of(figures))]
+    return lines
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return " | ".join(cells)
 
 
 def _times(field: str, figure: Figures, reference: Figures | None) -> str:
