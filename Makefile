@@ -11,7 +11,7 @@ HOMEASSISTANT_PYTHON ?= python3.13
 VENV := .venv
 BIN := $(VENV)/bin
 # pytest-xdist workers: the tests are written to run in any order and in parallel
-JOBS ?= 2
+JOBS ?= 3
 # The pip that comes with a Python may be years old; this one takes half the time for the same.
 new_environment = $(1) -m venv $(2) && $(2)/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/pip.txt
 # Tests start the command some hundred times. Without its bytecode on disk each start compiles the package anew, which
@@ -29,6 +29,12 @@ chat: $(VENV)/.chat ## chat with the embedded model; with input on a pipe it ans
 
 serve: $(VENV)/.chat ## the API, the web page and every enabled platform
 	@$(BIN)/tailrace serve
+
+ifneq ($(ROOM),)
+ifeq ($(wildcard tests/$(ROOM)),)
+$(error there is no room $(ROOM); there are: $(patsubst tests/%/,%,$(filter-out %__pycache__/,$(sort $(wildcard tests/*/)))))
+endif
+endif
 
 test: $(VENV)/.dev ## the quick tests of every room, in minutes; make test ROOM=wire runs one room's, in seconds
 	@TAILRACE_PROPERTIES=$(or $(PROPERTIES),quick) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(PYTEST_ARGS) $(if $(ROOM),tests/$(ROOM),$(TESTS))

@@ -17,10 +17,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from proof.model_checking import Model, explore
 
-from model_checking import test_delivery, test_lease
+from model_checking import test_delivery, test_lease, test_steering
 from model_checking.delivery_model import Bounds, DeliveryModel
 from model_checking.lease_model import LeaseModel
 from model_checking.run_store import RunStore
+from model_checking.steering_model import SteeringModel
 
 
 def main() -> None:
@@ -43,6 +44,9 @@ def _models(*, long: bool) -> Iterator[tuple[str, str, Model[Any]]]:
     for world, lease_bounds in (test_lease.WORLDS | test_lease.LONG if long else test_lease.WORLDS).items():
         with closing(RunStore()) as store:
             yield "lease", world, LeaseModel(store, lease_bounds)
+    for world, steering_bounds in (test_steering.WORLDS | test_steering.LONG if long else test_steering.WORLDS).items():
+        with closing(RunStore()) as store:
+            yield "steering", world, SteeringModel(store, steering_bounds)
     for platform, faults in test_delivery.ALL_WORLDS if long else test_delivery.WORLDS:
         bounds = Bounds(test_delivery.PLATFORMS[platform], faults=test_delivery.ALL_FAULTS[faults])
         yield "delivery", f"{platform}: {faults}", DeliveryModel(bounds)

@@ -86,6 +86,16 @@ class PostgresServer:
         self._write_hba()
         self.sql("SELECT pg_reload_conf()")
 
+    @property
+    def data(self) -> Path:
+        return self._data
+
+    def own(self, directory: Path) -> None:
+        """Gives what a test has put there to the server's user."""
+        if self._identity:
+            for path in (directory, *directory.rglob("*")):
+                os.chown(path, self._identity["user"], self._identity["group"])
+
     def _run(self, program: str, *args: object) -> str:
         done = subprocess.run(
             [str(self._bin / program), *map(str, args)],

@@ -17,19 +17,19 @@ from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scen
 STALLED = Scenario(reply=reply("One two three four five"), broken=Break("stall", Offset(60, per_cent=True)))
 
 
-def config_for(url: str, home: Path, tools: str = "[read_file]") -> Config:
-    text = f"model: {{provider: faulty, name: ok}}\nproviders: {{faulty: {{dialect: chat, base_url: '{url}'}}}}\n"
+def config_for(url: str, home: Path, tools: str = "[read_file]", dialect: str = "chat") -> Config:
+    text = f"model: {{provider: faulty, name: ok}}\nproviders: {{faulty: {{dialect: {dialect}, base_url: '{url}'}}}}\n"
     (home / "config.yaml").write_text(text + f"agent: {{tools: {tools}}}\n", encoding="utf-8")
     return load({}, home)
 
 
 @asynccontextmanager
 async def opened(
-    home: Path, *script: str | Scenario | Reply, **options: Any
-) -> AsyncGenerator[tuple[Agent, FaultyProvider], None]:
+    home: Path, *script: str | Scenario | Reply, dialect: str = "chat", **options: Any
+) -> AsyncGenerator[tuple[Agent[Any], FaultyProvider], None]:
     async with (
         FaultyProvider(script) as server,
-        Agent(config=config_for(server.url, home), directory=home, **options) as agent,
+        Agent(config=config_for(server.url, home, dialect=dialect), directory=home, **options) as agent,
     ):
         yield agent, server
 

@@ -39,7 +39,6 @@ providers:
 ELSEWHERE = {
     "docs/testing.md": "tests/testing/test_docs_examples.py",
     "docs/testing-tools.md": "tests/testing/test_docs_examples.py",
-    "docs/local-model.md": "tests/providers/local, where the weights are",
     "docs/tutorials/openai-client.md": "tests/test_tutorials.py",
 }
 # YAML that is not our config, by the document and a word in it.
@@ -75,7 +74,8 @@ def snippets(*languages: str) -> list[Snippet]:
 # ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 PROGRAMS = [snippet for snippet in snippets("python") if snippet.document not in ELSEWHERE]
-TOOL_TURN = [reply(call("lookup", {"city": "Bergen"})), reply("Yes: rain.")]
+ADVICE = reply('{"umbrella": true, "reason": "It rains."}')
+TOOL_TURN = [reply(call("lookup", {"city": "Bergen"})), ADVICE]
 
 
 @pytest.fixture

@@ -78,12 +78,14 @@ def claude_code(home: Path, url: str, *, model: str = "", variables: Mapping[str
     return _agent("claude", home, chosen)
 
 
-def codex(home: Path, url: str, *, model: str, retries: int | None = None) -> CodingAgent:
+def codex(home: Path, url: str, *, model: str, retries: int | None = None, web_sockets: bool = False) -> CodingAgent:
     config = home / ".codex/config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)
     text = CODEX_CONFIG.format(model=model, url=url)
     if retries is not None:
         text += f"request_max_retries = {retries}\nstream_max_retries = {retries}\n"
+    if web_sockets:
+        text += "supports_websockets = true\n"
     config.write_text(text, encoding="utf-8")
     return _agent("codex", home, {"TAILRACE_API_KEY": KEY})
 

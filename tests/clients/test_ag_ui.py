@@ -172,7 +172,7 @@ async def test_an_approval_answered_elsewhere_and_one_that_nobody_answers(driver
         )
     assert shown["complaints"] == []
     assert shown["answered"] == [*ALLOWED, ["assistant", "Done.", 0]]
-    assert shown["late"][2][1].startswith("Not executed: it needs an approval, and nobody answered")
+    assert shown["late"][2][1].startswith("Not executed: it needs an approval, and no answer came")
     assert shown["late"][3:] == [["assistant", "Done.", 0], ["user", "Never mind.", 0], ["assistant", "Fine.", 0]]
 
 

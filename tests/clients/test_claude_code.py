@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.strict_provider import StrictProvider
 
 from clients.coding_agents import LONGEST_S, QUIET, Ended, claude_code, thoughts_in
 from server.dialect_api import dialect_server
 from tailrace.messages import JsonObject
-from tailrace.testing.provider import FaultyProvider, Reply, Strict, call, reply, think
+from tailrace.testing.provider import Reply, call, reply, think
 
 MODELS = ["up-anthropic/turn", "up-chat/turn", "up-responses/turn", "tailrace"]
 ANSWER = "The wheel turns."
@@ -37,9 +38,9 @@ PDF = (
 JSON = ("--output-format", "json", "--allowedTools", "Bash,Read")
 
 
-def turn_provider(*turn: Reply) -> FaultyProvider:
+def turn_provider(*turn: Reply) -> StrictProvider:
     """Refuses what the vendors' APIs refuse. A request without tools is no step of the turn: it gets a short text."""
-    return FaultyProvider(turns={"turn": turn or TURN}, strict=Strict(returns_reasoning=True))
+    return StrictProvider(turns={"turn": turn or TURN}, returns_reasoning=True)
 
 
 def result_of(ended: Ended) -> Any:
@@ -47,7 +48,7 @@ def result_of(ended: Ended) -> Any:
     return json.loads(ended.out)
 
 
-def steps_of(provider: FaultyProvider) -> list[JsonObject]:
+def steps_of(provider: StrictProvider) -> list[JsonObject]:
     """The requests of the turn itself: those that offer tools."""
     bodies = [request.json() for request in provider.requests if request.body]
     return [body for body in bodies if body.get("tools")]

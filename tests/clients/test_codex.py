@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.strict_provider import StrictProvider
 
 from clients.coding_agents import LONGEST_S, CodingAgent, codex, thoughts_in
 from server.dialect_api import dialect_server
 from tailrace.messages import JsonObject
-from tailrace.testing.provider import FaultyProvider, Reply, Strict, call, reply, think
+from tailrace.testing.provider import Reply, call, reply, think
 
 MODELS = ["up-responses/turn", "up-chat/turn", "up-anthropic/turn", "tailrace"]
 ANSWER = "The wheel turns."
@@ -31,9 +32,9 @@ AGENT_MODEL = {"provider": "up-chat", "name": "turn"}
 EXEC = ("exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 
 
-def turn_provider(*turn: Reply) -> FaultyProvider:
+def turn_provider(*turn: Reply) -> StrictProvider:
     """Refuses what the vendors' APIs refuse."""
-    return FaultyProvider(turns={"turn": turn or TURN}, strict=Strict(returns_reasoning=True))
+    return StrictProvider(turns={"turn": turn or TURN}, returns_reasoning=True)
 
 
 async def items_of(agent: CodingAgent, *arguments: str) -> list[JsonObject]:
@@ -63,6 +64,25 @@ async def test_a_whole_turn(tmp_path: Path, target: str) -> None:
     assert [items[-1]["text"], went_on[-1]["text"]] == [ANSWER, ANSWER]
     returned = [thoughts_in(request.json()) for request in provider.requests]
     assert returned == [[], THOUGHTS[:1], THOUGHTS, THOUGHTS]
+
+
+@pytest.mark.parametrize("target", MODELS)
+async def test_a_whole_turn_over_the_web_socket(tmp_path: Path, target: str) -> None:
+    """It sends each step as what is new since the one before; no response is asked for over HTTP."""
+    provider = turn_provider()
+    sections = {"server": {"drain_s": 0.05, "aliases": {"gpt-*": target}}, "model": AGENT_MODEL}
+    async with dialect_server(tmp_path / "served", provider=provider, sections=sections) as server:
+        agent = codex(tmp_path, server.url, model="gpt-5.5", web_sockets=True)
+        items = await items_of(agent, "Turn the wheel.")
+        statuses = {status for path, status in server.pipeline.metrics.requests.values if path == "/v1/responses"}
+    assert provider.refusals == []
+    done = [item for item in items if item["type"] != "reasoning"]
+    kinds = ["agent_message", "command_execution", "file_change", "agent_message"]
+    assert [item["type"] for item in done] == kinds
+    assert (agent.directory / "wheel.txt").read_text(encoding="utf-8") == "it turned 8 times\n"
+    assert items[-1]["text"] == ANSWER
+    assert [thoughts_in(request.json()) for request in provider.requests] == [[], THOUGHTS[:1], THOUGHTS]
+    assert statuses <= {"101", "499"}
 
 
 @pytest.mark.parametrize("model", MODELS)

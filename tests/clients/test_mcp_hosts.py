@@ -10,10 +10,12 @@ import pytest
 
 pytest.importorskip("mcp", reason="the extra is not installed")
 
+from proof.strict_provider import StrictProvider
+
 from clients.coding_agents import QUIET, claude_code
 from integrations.mcp_server.mcp_host import write_config
 from server.dialect_api import dialect_server
-from tailrace.testing.provider import FaultyProvider, Strict, call, reply
+from tailrace.testing.provider import FaultyProvider, call, reply
 
 INNER, ANSWER = "It turned 7 times.", "The wheel turns."
 # It begins without servers that are slow to start.
@@ -23,7 +25,7 @@ TASK = "How often did it turn?"
 
 async def test_claude_code_gives_the_agent_a_task(tmp_path: Path) -> None:
     asked = reply(call("mcp__tailrace__start_run", {"question": TASK}))
-    outer = FaultyProvider(turns={"turn": [asked, reply(ANSWER)]}, strict=Strict(returns_reasoning=True))
+    outer = StrictProvider(turns={"turn": [asked, reply(ANSWER)]}, returns_reasoning=True)
     async with (
         FaultyProvider(turns={"turn": [reply(INNER)]}) as inner,
         dialect_server(tmp_path / "served", provider=outer) as server,

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from proof.strict_provider import StrictProvider
+
 from clients.python_clients import ANSWER, TURNS, run_program
 from clients.serve import tailrace_serve
-from tailrace.testing.provider import FaultyProvider, Strict
 
 RAW = ("deepseek/agentic", "openai/agentic", "anthropic/agentic")  # chat, responses, anthropic
 # Their chat models drop the reasoning of a chat provider, which then refuses, also without a server in between.
@@ -26,7 +27,7 @@ LEVEL = {"river": "text", "metres": 1}  # made up by the provider, of the schema
 
 def said_by(home: Path, program: str, models: Sequence[str], *, agent: str) -> dict[str, Any]:
     """`agent`: the provider behind the agent, which is the model `tailrace`."""
-    provider = FaultyProvider(turns=TURNS, strict=Strict(returns_reasoning=True))
+    provider = StrictProvider(turns=TURNS, returns_reasoning=True)
     sections = {"model": {"provider": agent, "name": "agentic"}}
     with tailrace_serve(home / "server", provider, sections) as served:
         said = run_program(program, served, home, [*models, "tailrace"])

@@ -112,7 +112,7 @@ async def test_files_go_to_the_model_and_come_from_tools(driver: NodeDriver, tmp
               const chat = newChat({id: "files"});
               const files = [
                 {type: "file", mediaType: "image/png", filename: "a.png", url: "data:image/png;base64,iVBORw0KGgo="},
-                {type: "file", mediaType: "text/plain", filename: "b.txt", url: "data:text/plain,hello%20there"},
+                {type: "file", mediaType: "text/plain", filename: "b.txt", url: "data:text/plain;base64,aGVsbG8="},
               ];
               await chat.sendMessage({text: "What is it?", files});
             """

@@ -137,7 +137,7 @@ async def test_a_reload_while_a_result_of_the_page_is_answered(driver: NodeDrive
             """
               const chat = newChat({
                 id: "own",
-                transport: {body: {tools: [{name: "where_am_i"}]}},
+                transport: {body: {tools: {where_am_i: {}}}},
                 sendAutomaticallyWhen: ai.lastAssistantMessageIsCompleteWithToolCalls,
                 onToolCall: ({toolCall: {toolName: tool, toolCallId}}) =>
                   void chat.addToolOutput({tool, toolCallId, output: "Bergen"}),

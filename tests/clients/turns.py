@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from proof.strict_provider import StrictProvider
+
 from tailrace.messages import JsonObject
-from tailrace.testing.provider import FaultyProvider, Reply, Scenario, Strict, call, reply, think
+from tailrace.testing.provider import Reply, Scenario, call, reply, think
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 
 ANSWER = "Take an umbrella to Bergen."
@@ -16,14 +18,14 @@ STEPS = [call("get_weather", {"city": "Bergen"}), call("get_time", {"zone": "Eur
 TOOLS = [step.name for step in STEPS]
 
 
-class TurnProvider(FaultyProvider):
+class TurnProvider(StrictProvider):
     """As strict as the vendors' APIs. Answers what the conversation is up to, and calls no tool that is not offered.
 
     A request for JSON gets `REPORT`; the agent, which is told by its own tools, looks into a file first and says so.
     """
 
     def __init__(self) -> None:
-        super().__init__(strict=Strict(returns_reasoning=True))
+        super().__init__(returns_reasoning=True)
 
     def choose(self, request: ScriptedRequest) -> Scenario:
         return Scenario(reply=_reply(request.body))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "engines" / "dbos_workflow.py
 
 
 @asynccontextmanager
-async def process(home: Path, *args: str) -> AsyncGenerator[asyncio.subprocess.Process, None]:
-    database = f"sqlite:///{home / 'dbos.sqlite'}"
+async def process(home: Path, *args: str, database: str = "") -> AsyncGenerator[asyncio.subprocess.Process, None]:
+    database = database or f"sqlite:///{home / 'dbos.sqlite'}"
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, *(arg.replace("DATABASE", database) for arg in args)),
         env={"PATH": os.environ["PATH"], "TAILRACE_HOME": str(home), "DBOS_DATABASE_URL": database},
@@ -70,10 +71,8 @@ def posts(server: FaultyProvider) -> int:
     return sum(request.method == "POST" for request in server.requests)
 
 
-@pytest.mark.parametrize("script", [(str(WORKER), "DATABASE"), (str(EXAMPLE), "Count")], ids=["worker", "example"])
-async def test_a_workflow_that_is_killed_in_the_middle_of_the_answer_goes_on_with_it(
-    tmp_path: Path, script: tuple[str, ...]
-) -> None:
+async def test_a_workflow_that_is_killed_in_the_middle_of_the_answer_goes_on_with_it(tmp_path: Path) -> None:
+    script = (str(WORKER), "DATABASE")
     async with FaultyProvider(script=[STALLED]) as server:
         config = config_of(tmp_path, server, ", reattach: true")
         async with process(tmp_path, *script) as first:
@@ -84,6 +83,43 @@ async def test_a_workflow_that_is_killed_in_the_middle_of_the_answer_goes_on_wit
             assert await result_of(second) == TEXT
         assert posts(server) == 1  # one generation was paid for
         await check_log(config, run_id)
+
+
+@pytest.mark.slow
+async def test_the_example_on_postgresql_pays_for_each_step_once_and_shows_it_live(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """It is killed while its two middle steps answer side by side."""
+    script: list[Any] = [
+        reply("An outline."),
+        STALLED,
+        STALLED,
+        "ok",
+        "ok",
+        reply("All of it."),
+    ]  # a GET for each kept answer
+    async with FaultyProvider(script=script) as server:
+        config = config_of(tmp_path, server, ", reattach: true")
+        command, database = (str(EXAMPLE), "tide mills"), postgres_url.partition("?")[0]
+        async with process(tmp_path, *command, database=database) as first:
+            await server.request(2)
+            async with open_journal(config.store.url, config.database) as journal:
+                *middle, outline = await journal.runs()
+                for run in middle:  # live, from another process
+                    async for batch in journal.tail(run.id):
+                        if any(isinstance(entry.event, LlmDelta) for entry in batch):
+                            break
+            first.kill()
+            await first.wait()
+        async with process(tmp_path, *command, database=database) as second:
+            assert await result_of(second) == "All of it."
+        assert posts(server) == 4
+        asked = [request.json()["input"][-1]["content"] for request in server.requests if request.method == "POST"]
+        assert TEXT in str(asked[3])
+        async with open_journal(config.store.url, config.database) as journal:
+            runs = await journal.runs()
+        assert len(runs) == 4
+        assert (runs[-1].id, {run.id for run in runs[1:3]}) == (outline.id, {run.id for run in middle})
 
 
 async def test_an_answer_that_the_engine_has_not_heard_of_is_not_asked_for_again(tmp_path: Path) -> None:
