@@ -38,7 +38,7 @@ from tailrace.server.routes import (
     usage,
 )
 from tailrace.server.routes.streams import durable_stream
-from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed
+from tailrace.server.v1 import anthropic_messages, chat_completions, models
 from tailrace.server.v1.responses import compact_route
 from tailrace.server.v1.responses import routes as responses
 
@@ -54,7 +54,6 @@ MODULES: tuple[RouteModule, ...] = (
     compact_route.routes,
     conversations.routes,
     anthropic_messages.routes,
-    relayed.routes,
     runs.routes,
     durable_stream.routes,
     sessions.routes,

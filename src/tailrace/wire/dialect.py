@@ -43,7 +43,6 @@ class WireDialect(ABC):
     count_route: ClassVar[str] = ""  # below `path`: counts the tokens of a request
     counted_fields: ClassVar[frozenset[str]] = frozenset()  # of a request, that `count_route` takes
     forwarded_headers: ClassVar[tuple[str, ...]] = ()  # of a client's request, for a provider of its dialect (K128)
-    has_openai_routes: ClassVar[bool] = False  # its endpoints may have `/completions` and `/embeddings` too
     common_dialect: ClassVar[Dialect | None] = None  # of servers that are compatible with its vendor; None: itself
 
     def credentials(self, key: str) -> dict[str, str]:

@@ -313,17 +313,6 @@ async def test_a_field_that_is_refused_though_it_was_left_out_is_not_left_out_ag
             await drain(provider, msgspec.structs.replace(ASK, cache_prompt=True))
 
 
-async def test_a_relayed_field_of_the_clients_own_is_refused_by_name_once_ours_was_left_out(tmp_path: Path) -> None:
-    body, ours = {"model": "m", "stream_options": {}}, {"stream_options": {"include_usage": True}}
-    async with always_refusing(tmp_path, "stream_options", "chat") as provider:
-        with pytest.raises(Rejected, match="request 2: stream_options is not supported"):
-            async with provider.relay("/completions", body, ours=ours):
-                pass
-        with pytest.raises(Rejected, match="request 3: stream_options is not supported"):
-            async with provider.relay("/completions", body):
-                pass
-
-
 async def test_A22_a_body_that_is_not_in_its_encoding_is_a_peer_error(tmp_path: Path) -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=SSE_BODY, headers={"content-type": "text/event-stream", "content-encoding": "gzip"})

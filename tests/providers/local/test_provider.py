@@ -221,14 +221,6 @@ async def test_what_the_model_cannot_read_is_refused_not_retried(
     assert (whole.value.status, streamed.value.status) == (400, 400)
 
 
-async def test_embeddings_are_refused_not_retried(server: LocalServer, transport: Transport) -> None:
-    provider = LocalProvider(server, transport)
-    with pytest.raises(Rejected, match=r"^local/smollm2-135m has no embeddings: it reads and writes text") as caught:
-        async with provider.relay("/embeddings", {"model": MODEL_NAME, "input": "hi"}) as reply:
-            await reply.fields()
-    assert (caught.value.status, caught.value.code) == (400, "unsupported_by_model")
-
-
 async def test_what_the_user_must_change_is_not_a_provider_failure(tmp_path: Path, transport: Transport) -> None:
     server = LocalServer(tmp_path, model_path=tmp_path / "missing.gguf")
     with pytest.raises(ConfigError, match=r"missing\.gguf cannot be read"):

@@ -58,7 +58,6 @@ async def test_a_key_uses_and_sees_its_own_models(tmp_path: Path) -> None:
             ("/runs", {"input": "Go."}),
             ("/runs", {"input": "Go.", "model": "faulty/long"}),
             ("/v1/responses", {"model": "tailrace", "input": "Go."}),
-            ("/v1/embeddings", {"model": "faulty/long", "input": "Go."}),
             (
                 "/v1/messages",
                 {"model": "faulty/long", "max_tokens": 9, "messages": [{"role": "user", "content": "Go."}]},
@@ -100,7 +99,6 @@ async def test_what_is_refused_before_a_model_was_asked_is_not_counted(tmp_path:
         for path, body, status in (
             (chat, {"model": RAW, "messages": []}, 400),
             (chat, {"model": "nobody/knows", "messages": [{"role": "user", "content": "Go."}]}, 404),
-            ("/v1/embeddings", {"model": "tailrace", "input": "Go."}, 404),
             ("/runs", {"input": "Go.", "session": "telegram:1"}, 403),
         ):
             async with server.client.post(server.url + path, json=body, headers=bearer("slow")) as response:
@@ -167,8 +165,7 @@ async def test_every_route_that_asks_a_model_is_counted(tmp_path: Path) -> None:
     async with server_of(tmp_path) as server:
         counted = {route.path for route in server.pipeline.routes if is_counted(route)}
     assert counted == {
-        *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages"),
-        *("/v1/responses", "/v1/responses/compact"),
+        *("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/responses/compact"),
         *("/runs", "/runs/{id}/fork", "/runs/{id}/retry", "/instances", "/instances/{id}/retry", "/ui/chat", "/ag-ui"),
     }
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -20,14 +20,12 @@ from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import adapted_body, quirks_of, wire_quirks_of
 from tailrace.providers.http.refused_fields import Place, RefusedFields, refused_field
-from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer, checked_size, discard
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport.port import EVENT_STREAM, HttpReply, Transport
 from tailrace.values.redact import TextRedactor
-from tailrace.wire.dialect import WireDialect
-from tailrace.wire.dialects import CHAT, DIALECTS
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure, failure_in, to_exception
 from tailrace.wire.peer_json import decode_object, encode_object, merged, object_of, objects_of, text_of
 
@@ -158,21 +156,21 @@ class HttpProvider:
             counted = decode_object(await _read_some(reply, MAX_ERROR_BYTES)).get("input_tokens")
         return counted if isinstance(counted, int) and counted >= 0 else None
 
-    @asynccontextmanager
-    async def relay(
-        self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING, ours: Mapping[str, Any] = NOTHING
-    ) -> AsyncGenerator[RelayedReply, None]:
-        """The reply of another route of the endpoint to this very body, once it is known to be a success. `ours` are
-        fields in place of the body's own, unless the endpoint refuses them by name. Raises `ProviderError`."""
+    async def relay(self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING) -> JsonObject:
+        """The whole answer of another route of the endpoint to this very body. Raises `ProviderError`."""
         request = ModelRequest(text_of(body.get("model")), (), headers=dict(headers))
-
-        def body_without(refused: Collection[str]) -> JsonObject:
-            return {**body, **{name: value for name, value in ours.items() if name not in refused}}
-
-        chosen = {name: value for name, value in body.items() if name not in ours}
-        reply, _ = await self._post(request, body_without, self._endpoint.route_url(route), chosen, CHAT)
+        reply = await self._send(self._endpoint.route_url(route), encode_object(body), request)
         with self._reading(reply):
-            yield RelayedReply(reply, self._redactor, self._failed)
+            await self._check(reply)
+            answer = self._without_secrets(await self._json_body(reply))
+        if (error := failure_in(answer)) is not None:
+            raise self._failed(error)
+        return answer
+
+    def _without_secrets(self, body: JsonObject) -> JsonObject:
+        return (
+            body if self._redactor.idle else decode_object(self._redactor.redact(encode_object(body).decode()).encode())
+        )
 
     async def list_models(self) -> tuple[str, ...]:
         """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""
@@ -190,8 +188,6 @@ class HttpProvider:
         request: ModelRequest,
         body_without: Callable[[Collection[str]], JsonObject],
         url: str,
-        chosen: Mapping[str, Any] | None = None,
-        wire: WireDialect | None = None,
     ) -> tuple[HttpReply, frozenset[str]]:
         """The reply, once it is known to be a success, and the fields that the body is without. A field of ours that
         the endpoint refuses by name is left out, at most once for each. `chosen`: the fields that the user or the
@@ -206,9 +202,8 @@ class HttpProvider:
                 break
             with self._reading(reply):
                 error = await self._refusal(reply)
-            if chosen is None:
-                chosen = merged(self._endpoint.extra_body, request.extra)
-            field = refused_field(error, body, request, wire or self._wire, chosen)
+            chosen = merged(self._endpoint.extra_body, request.extra)
+            field = refused_field(error, body, request, self._wire, chosen)
             if field is None or field in refused:
                 raise error
             left_out.add(field)

@@ -7,14 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from tailrace.errors import ProviderError, Rejected, Retryable, StreamCut
-from tailrace.messages import Completion, Dialect, JsonObject, ModelRequest
+from tailrace.messages import Completion, Dialect, ModelRequest
 from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.local.server import MODEL_NAME, MODEL_PATH_KEY, Address, LocalServer
 from tailrace.providers.transport.port import Transport
-from tailrace.wire.peer_json import text_of
 
 __all__ = ["MODEL_NAME", "Address", "LocalProvider", "LocalServer"]
 
@@ -24,7 +22,6 @@ CANNOT: Final[Mapping[str, str]] = {
     "image input is not supported": "takes no images",
     "audio input is not supported": "takes no sound",
     "unsupported content[].type": "takes no files",
-    "does not support embeddings": "has no embeddings",
 }
 TOO_LONG: Final = ", try increasing it"  # of a prompt that exceeds the context
 DEATH_NOTICE_S: Final = 1.0  # a connection that broke: how long to wait for the news that the server died
@@ -64,18 +61,6 @@ class LocalProvider:
             return await provider.complete(request)
         except ProviderError as exc:
             raise await self._explained(exc, request.model) from exc
-
-    @asynccontextmanager
-    async def relay(
-        self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING, ours: Mapping[str, Any] = NOTHING
-    ) -> AsyncGenerator[RelayedReply, None]:
-        """As `HttpProvider.relay`."""
-        provider = await self._at_address(text_of(body.get("model")))
-        try:
-            async with provider.relay(route, body, headers, ours) as reply:
-                yield reply
-        except ProviderError as exc:
-            raise await self._explained(exc, text_of(body.get("model"))) from exc
 
     async def _at_address(self, model: str) -> HttpProvider:
         if not self._server.serves(model):

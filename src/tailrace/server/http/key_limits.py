@@ -22,7 +22,6 @@ ADMITTED: Final = web.RequestKey("admitted", Allowance)
 # The routes that ask a model for something and do not stream its answer.
 _WHOLE: Final = frozenset(
     {
-        "/v1/embeddings",
         "/v1/responses/compact",
         "/runs",
         "/runs/{id}/fork",

@@ -24,7 +24,6 @@ class ChatDialect(ServedDialect):
     name = "chat"
     path = "/chat/completions"
     forwarded_headers = ("openai-beta",)
-    has_openai_routes = True
     optional_fields = (
         OptionalField("stream_options", ("stream_options", "include_usage")),
         OptionalField("reasoning_effort", ("reasoning_effort",), "reasoning_effort"),

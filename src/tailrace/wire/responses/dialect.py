@@ -38,7 +38,6 @@ class ResponsesDialect(ServedDialect):
     count_route = "/input_tokens"
     counted_fields = frozenset({"model", "input", "instructions", "tools", "tool_choice", "text", "reasoning"})
     forwarded_headers = ("openai-beta",)
-    has_openai_routes = True
     common_dialect = "chat"
     optional_fields = (
         # Models that do not reason refuse it in these words.
