@@ -10,7 +10,6 @@ import pytest
 
 from cluster.conversing import TEXT, ConversingProvider
 from cluster.nodes import ON_SQLITE, WITHOUT_REDIS, Cluster, Node, SharedStore, hung
-from tailrace.integrations.telegram.adapter import HOOK_PATH
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.platforms.telegram_chats import TelegramChat
 
@@ -108,26 +107,3 @@ async def test_L171_a_gateway_that_is_stopped_hands_its_chats_over_without_a_wor
         await telegram.until(lambda: shows(telegram.chats[-6], 1))
         [answer] = group.answers
         assert all("restart" not in state.text.lower() for state in answer.states)
-
-
-@ON_SQLITE
-async def test_L170_a_webhook_may_call_any_node_and_the_holder_answers(tmp_path: Path, store: SharedStore) -> None:
-    async with FakeTelegram(budgets={}) as telegram, ConversingProvider(pace_s=0.0) as provider:
-        platforms = (
-            f'telegram: {{enabled: true, allow: ["*"], base_url: "{telegram.url}", respond: all,'
-            f' webhook_url: "https://bot.example.org{HOOK_PATH}"}}'
-        )
-        environment = {"TELEGRAM_BOT_TOKEN": telegram.token}
-        async with Cluster(
-            tmp_path, store, provider.openai_url, platforms=platforms, environment=environment
-        ) as cluster:
-            holder, other = await cluster.start(), await cluster.start()
-            await holder.logged(POLLED)
-            group = telegram.group(-5)
-            for number, node in enumerate((other, holder, other), 1):
-                telegram.webhook = (node.url + HOOK_PATH, telegram.webhook[1])
-                telegram.write(group, f"Count {number}.", user=7)
-                assert await telegram.post_updates() == [200]
-                await telegram.until(lambda number=number: shows(group, number))  # type: ignore[misc]
-            assert len(group.answers) == 3
-            assert not any(POLLED in line for line in other.log)

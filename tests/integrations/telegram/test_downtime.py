@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gateway.gateways import running_gateway
-from tailrace.delivery.port import HookRequest, MessageReceived
+from tailrace.delivery.port import MessageReceived
 from tailrace.errors import PlatformError
-from tailrace.integrations.telegram.adapter import DOWNTIME_S, HOOK_PATH, SECRET_HEADER, TelegramPlatform
+from tailrace.integrations.telegram.adapter import DOWNTIME_S, TelegramPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.telegram import FakeTelegram
@@ -61,24 +60,6 @@ async def test_a_long_backlog_and_one_that_could_not_be_put_at_first_are_known_t
         async with running(platform) as inbox:
             known = await from_downtime(inbox, 150)
         assert (len(known), all(known.values())) == (150, True)
-
-
-@driven
-async def test_a_call_of_the_webhook_that_telegram_repeats_is_known_by_the_date_of_its_message() -> None:
-    async with FakeTelegram() as telegram:
-        platform = TelegramPlatform(
-            telegram.token, base_url=telegram.url, webhook_url="https://bot.example.org" + HOOK_PATH
-        )
-        ada = {"id": 7, "is_bot": False, "first_name": "Ada"}
-        async with running(platform) as inbox:
-            _, secret = telegram.webhook
-            for number, (text, age_s) in enumerate([("old", LONG_AGO_S), ("recent", 60), ("new", 0)]):
-                message = {"message_id": number + 1, "date": int(time.time() - age_s), "text": text, "from": ada}
-                message["chat"] = {"id": 7, "type": "private"}
-                body = msgspec.json.encode({"update_id": number, "message": message})
-                answer = await platform.hook(HookRequest("POST", HOOK_PATH, {}, {SECRET_HEADER: secret}, body), inbox)
-                assert answer.status == 200
-            assert await from_downtime(inbox, 3) == {"old": True, "recent": False, "new": False}
 
 
 @driven

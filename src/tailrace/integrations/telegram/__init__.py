@@ -11,7 +11,6 @@ from tailrace.plugins import Integration
 class TelegramSettings(PlatformSettings):
     token_env: EnvName = "TELEGRAM_BOT_TOKEN"
     base_url: HttpUrl | None = None
-    webhook_url: HttpUrl | None = None  # the public address of /platforms/telegram/webhook here; None: polling
 
     def account_id(self, token: str) -> tuple[str | None, ...]:
         """A token is `123456789:secret`: the bot's id comes first."""

@@ -1,4 +1,4 @@
-"""Telegram: drafts in private chats, edits in groups, topics, buttons; by long polling, or by a webhook if one is set.
+"""Telegram: drafts in private chats, edits in groups, topics, buttons; by long polling.
 
 One action is one call of the Bot API through python-telegram-bot. `replies` says what errors mean, `inbound`
 what updates mean. Never waits, retries or splits.
@@ -7,8 +7,6 @@ what updates mean. Never waits, retries or splits.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
 import re
 import ssl
@@ -26,7 +24,7 @@ from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, Tel
 from tailrace.app.slash_commands import CHAT_MENU
 from tailrace.config.load import Config
 from tailrace.delivery import port
-from tailrace.errors import ConfigError, PlatformError, TailraceError
+from tailrace.errors import ConfigError, PlatformError
 from tailrace.gateway.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.integrations.telegram import TelegramSettings
 from tailrace.integrations.telegram.inbound import KINDS, parse_update, seconds_before
@@ -36,9 +34,6 @@ from tailrace.integrations.telegram.replies import Connections, Flooded, is_of_a
 T = TypeVar("T")
 log = logging.getLogger("tailrace.integrations.telegram")
 API_URL = "https://api.telegram.org"
-HOOK_PATH = "/platforms/telegram/webhook"
-SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
-WEBHOOK_PORTS = (443, 80, 88, 8443)  # that Telegram's own server calls
 NOT_SERVED = "I do not know you, so this did nothing."  # shown to a stranger alone, who pressed a button in a group
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
@@ -48,7 +43,6 @@ UPDATES_PER_POLL = 100  # at most: Telegram's own number
 HELD_POLL_S = 0.3  # between polls while a part of a paste is held
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
 _PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
-_WEBHOOK_KEY = "platforms.telegram.webhook_url"
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
 PRIVATE = port.Capabilities(
     mode="draft",
@@ -111,20 +105,13 @@ class TelegramPlatform(BasePlatform):
 
     name = "telegram"
 
-    def __init__(
-        self, token: str, *, base_url: str | None = None, webhook_url: str | None = None, answer_s: float = ANSWER_S
-    ) -> None:
-        """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
+    def __init__(self, token: str, *, base_url: str | None = None, answer_s: float = ANSWER_S) -> None:
         for library in ("httpx", "telegram.Bot"):
             logging.getLogger(library).addFilter(_hide_token)
         self._answer_s = answer_s
-        self._webhook_url = webhook_url
         self._started_at = time.time()
         self._reads_backlog = True  # until all that waited for this process was put
-        self._hook_secret = hmac.digest(token.encode(), b"tailrace telegram webhook", hashlib.sha256).hex()
-        self._me: telegram.User | None = None
         self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
-        self.hook_path = HOOK_PATH if webhook_url else ""
         self._polling, self._request = self._connections(UpdateConnections, 2), self._connections(Connections, 256)
         self._server = base_url = (base_url or API_URL).rstrip("/")
         self._bot = telegram.Bot(
@@ -216,20 +203,10 @@ class TelegramPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        self._me = await self._ask(self._bot.get_me())
+        """Polls. An offset confirms every update before it, so it moves when none of them is held: a paste that a crash
+        cuts is delivered again. While a part is held, polls return at once, with that part and what has come since."""
+        me = await self._ask(self._bot.get_me())
         await self._announce_commands()
-        if self._webhook_url:
-            await self._ask(
-                self._bot.set_webhook(self._webhook_url, secret_token=self._hook_secret, allowed_updates=KINDS)
-            )
-            inbox.connected()
-            await asyncio.get_running_loop().create_future()  # until it is cancelled: `hook` does the work
-        else:
-            await self._poll(inbox)
-
-    async def _poll(self, inbox: port.Inbox) -> None:
-        """An offset confirms every update before it, so it moves when none of them is held: a paste that a crash cuts
-        is delivered again. While a part is held, polls return at once, with that part and what has come since."""
         offset, wait_s = 0, 0  # the first one only asks whether polling works
         while True:
             try:
@@ -247,38 +224,17 @@ class TelegramPlatform(BasePlatform):
                 inbox.connected()
                 wait_s = POLL_S
             for update in updates:
-                await self._handle_update(update, inbox, waited=self._reads_backlog)
+                await self._handle_update(update, me, inbox, waited=self._reads_backlog)
                 if not inbox.holds_parts:
                     offset = update.update_id + 1
             self._reads_backlog &= len(updates) >= UPDATES_PER_POLL
             if inbox.holds_parts:
                 await asyncio.sleep(HELD_POLL_S)
 
-    async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
-        given = request.headers.get(SECRET_HEADER, "").encode()
-        if not self._webhook_url or not hmac.compare_digest(given, self._hook_secret.encode()):
-            return port.HookAnswer(403)
-        if request.method != "POST":
-            return port.HookAnswer(405)
-        try:
-            update = telegram.Update.de_json(readable(msgspec.json.decode(request.body)), self._bot)
-        except (msgspec.DecodeError, *NONSENSE):
-            return port.HookAnswer(400)
-        try:
-            await self._handle_update(update, inbox, waited=True)  # any call may be a repeated one
-            await inbox.until_released(str(update.update_id))
-        except TailraceError:
-            return port.HookAnswer(503)  # it will be delivered again
-        return port.HookAnswer()
-
-    async def _who_we_are(self) -> telegram.User:
-        if self._me is None:  # another process keeps the connection; the webhook may call this one
-            self._me = await self._ask(self._bot.get_me())
-        return self._me
-
-    async def _handle_update(self, update: telegram.Update, inbox: port.Inbox, *, waited: bool) -> None:
+    async def _handle_update(
+        self, update: telegram.Update, me: telegram.User, inbox: port.Inbox, *, waited: bool
+    ) -> None:
         """`waited`: it may have been there before the process was."""
-        me = await self._who_we_are()
         if (message := update.message) is not None and message.migrate_to_chat_id is not None:
             self._moved[str(message.chat.id)] = message.migrate_to_chat_id
         received = parse_update(update, me)
@@ -316,20 +272,7 @@ class TelegramPlatform(BasePlatform):
     async def check(self) -> str:
         me = await self._ask(self._bot.get_me())
         seen = "all messages" if me.can_read_all_group_messages else "mentions, replies and commands"
-        if self._webhook_url:
-            await self._check_webhook(self._webhook_url)
         return f"@{me.username}, sees {seen} in groups"
-
-    async def _check_webhook(self, url: str) -> None:
-        """Only Telegram knows whether it can call us: while it cannot, people write and nothing comes. Its last error
-        stays on record after the webhook works again, so it counts only while messages wait."""
-        told = await self._ask(self._bot.get_webhook_info())
-        if told.url == url and told.pending_update_count and told.last_error_message:
-            waiting = (
-                "1 message waits" if told.pending_update_count == 1 else f"{told.pending_update_count} messages wait"
-            )
-            reason = f"Telegram calls {url} and fails: {told.last_error_message}; {waiting}"
-            raise PlatformError(reason, platform=self.name, permanent=True)
 
     async def close(self) -> None:
         await self._polling.shutdown()
@@ -390,28 +333,12 @@ def _keyboard(buttons: Sequence[port.Button]) -> telegram.InlineKeyboardMarkup |
     )
 
 
-def _check_webhook(address: str) -> None:
-    """Telegram's own server calls no other addresses; a Bot API server of one's own may. Raises `ConfigError`."""
-    try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL as exc:
-        raise ConfigError(f"expected an address; found '{address}'", key=_WEBHOOK_KEY) from exc
-    ports = ", ".join(map(str, WEBHOOK_PORTS))
-    if url.scheme != "https":
-        raise ConfigError(f"Telegram calls https:// addresses only; found '{address}'", key=_WEBHOOK_KEY)
-    if (url.port or 443) not in WEBHOOK_PORTS:
-        raise ConfigError(f"Telegram calls the ports {ports} only; found {url.port}", key=_WEBHOOK_KEY)
-
-
 def make(config: Config) -> TelegramPlatform:
     """The bot of this config. Raises `ConfigError`."""
     settings = config.platforms.get("telegram", TelegramSettings)
     if settings is None:
         raise ConfigError("is missing", key="platforms.telegram")
-    if settings.webhook_url and not settings.base_url:
-        _check_webhook(settings.webhook_url)
     return TelegramPlatform(
         config.require_secret(settings.token_env, "platforms.telegram.token_env"),
         base_url=settings.base_url,
-        webhook_url=settings.webhook_url,
     )

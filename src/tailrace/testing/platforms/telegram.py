@@ -2,7 +2,7 @@
 
     async with FakeTelegram() as telegram:
         ada = telegram.private(7, "Ada")
-        telegram.write(ada, "hello")        # the bot gets an update, by long polling or by `post_updates`
+        telegram.write(ada, "hello")        # the bot gets an update, by long polling
         await telegram.until(lambda: ada.texts == ["Hello, Ada."])
         ada.answers[0].states               # everything that the message ever showed
 
@@ -15,7 +15,6 @@ import math
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-import aiohttp
 import msgspec
 from aiohttp import web
 
@@ -60,8 +59,7 @@ class FakeTelegram(LoopbackFake):
         self.chats: dict[int, TelegramChat] = {}
         self.commands: list[dict[str, str]] = []
         self.answered_queries: list[str] = []
-        self.webhook: tuple[str, str] = ("", "")  # address and secret
-        self.webhook_error = ""  # the last one, as the server words it; it stays after the webhook works again
+        self.webhook = ""  # the address that another program has set
         self._budgets, self._meter = budgets, Meter()
         self._updates: list[dict[str, Any]] = []
         self._again: list[dict[str, Any]] = []  # delivered once more, whatever was confirmed
@@ -139,22 +137,6 @@ class FakeTelegram(LoopbackFake):
         self._again += [update for update in self._updates if update["update_id"] == update_id][:1]
         self.changed()
 
-    async def post_updates(self) -> list[int]:
-        """Posts what has not been confirmed to the webhook; the statuses that came back."""
-        url, secret = self.webhook
-        statuses: list[int] = []
-        async with aiohttp.ClientSession() as session:
-            for update in [*self._again, *self._unconfirmed()]:
-                headers = {"X-Telegram-Bot-Api-Secret-Token": secret}
-                async with session.post(url, json=update, headers=headers) as response:
-                    statuses.append(response.status)
-                if response.status < 300:
-                    self._confirmed = max(self._confirmed, update["update_id"])
-                else:
-                    self.webhook_error = f"Wrong response from the webhook: {response.status} {response.reason}"
-        self._again.clear()
-        return statuses
-
     # ── the Bot API ──────────────────────────────────────────────────────────────────────────────────────────
 
     def routes(self) -> list[web.RouteDef]:
@@ -206,22 +188,13 @@ class FakeTelegram(LoopbackFake):
                 self.answered_queries.append(params["callback_query_id"])
             case "setmycommands":
                 self.commands = params["commands"]
-            case "setwebhook" | "deletewebhook" | "getwebhookinfo":
-                return self._carry_out_webhook(method, params)
+            case "deletewebhook":
+                self.webhook = ""
             case "getfile":
                 return self._file_json(params["file_id"])
             case _:
                 raise TelegramRefusal(404, "Not Found")
         return True
-
-    def _carry_out_webhook(self, method: str, params: Params) -> object:
-        if method != "getwebhookinfo":
-            self.webhook = (params.get("url", ""), params.get("secret_token", ""))
-            return True
-        waiting = len(self._unconfirmed())
-        shown = {"url": self.webhook[0], "has_custom_certificate": False, "pending_update_count": waiting}
-        failed = {"last_error_date": EPOCH + int(self.now()), "last_error_message": self.webhook_error}
-        return shown | failed if self.webhook_error else shown
 
     def _send_message(self, params: Params) -> dict[str, Any]:
         chat, thread = self._open(params)
@@ -266,7 +239,7 @@ class FakeTelegram(LoopbackFake):
     async def _get_updates(self, request: web.Request, params: Params) -> web.Response:
         """Long polling: what is there at once, else what comes within `timeout`, at most `limit` of it. An offset
         confirms all before it."""
-        if self.webhook[0]:
+        if self.webhook:
             description = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete"
             return await self.answer(
                 request, "getUpdates", params, lambda: _response(TelegramRefusal(409, description))
