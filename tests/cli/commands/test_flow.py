@@ -195,7 +195,7 @@ def test_a_missing_input_says_how_it_is_given(here: Here, dry: tuple[str, ...]) 
     assert err == f"error: {EXAMPLES / 'outline.yaml'}: needs --input topic=…\n"
 
 
-async def test_in_a_terminal_a_panel_shows_each_step_and_a_table_the_whole(tmp_path: Path) -> None:
+async def test_in_a_terminal_each_step_has_a_line_and_an_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     body = [ask("card", stream=True)]
     each: JsonObject = {"type": "for_each", "id": "each", "collection": [1, 2, 3], "body": body}
     async with FaultyProvider(script=["ok+stall@50%"] * 3) as server:
@@ -204,19 +204,7 @@ async def test_in_a_terminal_a_panel_shows_each_step_and_a_table_the_whole(tmp_p
         async with VirtualTerminal(
             command, {**os.environ, "TAILRACE_HOME": str(tmp_path / "home")}, columns=60, rows=12
         ) as terminal:
-
-            def shows_the_whole() -> bool:
-                """In one look: a later one may find the screen half drawn."""
-                shown = terminal.lines
-                rows = [found[1] for line in shown if (found := re.match(r"(each\[\d\]\.card) +running", line))]
-                return (
-                    any(re.fullmatch(r"ins_[0-9a-f]{24} test", line) for line in shown)
-                    and any(re.match(r"total +(running|waiting) ", line) for line in shown)
-                    and rows == [f"each[{n}].card" for n in range(3)]
-                    and any("│ The mill" in line for line in shown)
-                )
-
-            await terminal.until(shows_the_whole)
+            await terminal.until("· each[2].card")
             terminal.type("\x03")
             assert await terminal.exit_code() == 130
             assert re.search(r"go on with: .*tailrace flow resume ins_", terminal.text.replace("\n", ""))

@@ -1,21 +1,18 @@
-"""The table of steps, live and at the end: what it shows, and that it fits."""
+"""The table of steps: what it shows, and that it fits."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from tailrace.cli.flow.watch import MAX_ROWS, panel_lines, summary_table
+from tailrace.cli.flow.watch import MAX_ROWS, summary_table
 from tailrace.cli.words import output_text
 from tailrace.events import (
     AnyEvent,
     Entry,
-    LlmDelta,
     RunFailure,
     RunFinished,
     RunStarted,
@@ -43,43 +40,12 @@ def several() -> InstanceProgress:
         StepFinished("outline", ANSWER),
         StepStarted("each[0].card", 1, 104),
         StepStarted("each[1].card", 1, 104),
-        LlmDelta("each[0].card", "The wheel turns,\nand the water goes"),
         StepFailed("each[1].card", RunFailure("retryable", "cut\x1b[2J off"), 1, retry_at=108),
     )
 
 
 def plain(lines: list[Text]) -> list[str]:
     return [line.plain for line in lines]
-
-
-def test_what_a_model_writes_stands_below_the_table() -> None:
-    progress = progress_of(StepStarted("a", 1, 104), LlmDelta("a", "one\n" * 9 + "The end of it is near, it seems."))
-    assert plain(panel_lines(progress, now=106.0, width=30, height=20)) == [
-        "step   state    tries  time",
-        "a      running      1  2.0s",
-        "total  running         6.0s",
-        *["  │ one"] * 4,
-        "  │ The end of it is near, it",
-        "  │ seems.",
-    ]
-
-
-@given(
-    width=st.integers(20, 200),
-    height=st.integers(3, 30),
-    names=st.lists(st.text(min_size=1, max_size=60), max_size=40, unique=True),
-    words=st.text(max_size=300),
-)
-def test_no_panel_is_larger_than_the_terminal(width: int, height: int, names: list[str], words: str) -> None:
-    events: list[AnyEvent] = []
-    for name in names:
-        events += [StepStarted(name, 1, 104), LlmDelta(name, words)]
-    lines = panel_lines(progress_of(*events), now=106, width=width, height=height)
-    assert 1 <= len(lines) <= height
-    for line in lines:
-        assert cell_len(line.plain) <= width
-        assert "\x1b" not in line.plain
-        assert "\n" not in line.plain
 
 
 def test_the_table_has_a_line_for_each_step_and_one_for_all() -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from flows.stages import step
-from tailrace.cli.flow.watch import PanelView, PlainLines
+from tailrace.cli.flow.watch import PlainLines
 from tailrace.events import AnyEvent, Entry, RunFailure, RunStarted, StateChanged, StepFailed, StepFinished, StepStarted
 from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.engine.step_progress import InstanceProgress
@@ -53,17 +53,16 @@ def test_what_is_waited_for_stands_below_the_outputs_before_it(
     for stream in (sys.stdout, sys.stderr):  # the same terminal
         monkeypatch.setattr(stream, "isatty", lambda: True)
         monkeypatch.setattr(stream, "write", written.append)
-    view = PanelView(RUN)
-    view.show(*told(WAITING))
+    PlainLines(RUN).show(*told(WAITING))
     shown = "".join(written)
     assert shown.index("Three things.") < shown.index(WORDS)
     assert capsys.readouterr().out == ""
 
 
-def test_a_wait_that_is_over_is_not_told_beside_a_panel(capsys: pytest.CaptureFixture[str]) -> None:
-    PanelView(RUN).show(*told(WAITING))
+def test_a_wait_that_is_over_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    PlainLines(RUN).show(*told(WAITING))
     assert WORDS in re.sub(r"\s+", " ", capsys.readouterr().err)
-    PanelView(RUN).show(*told([*WAITING, StateChanged("running"), StepFinished("w", {"payload": {}})]))
+    PlainLines(RUN).show(*told([*WAITING, StateChanged("running"), StepFinished("w", {"payload": {}})]))
     assert "waiting" not in capsys.readouterr().err
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tailrace.events import (
     AnyEvent,
-    AttemptDiscarded,
     Entry,
     LlmDelta,
     RunFailure,
@@ -99,9 +98,3 @@ def test_an_instance_that_goes_on_after_a_crash_has_all_the_time_from_its_beginn
 def test_what_a_retried_instance_has_kept_has_no_time_of_its_own() -> None:
     progress = folded((100, RunStarted("sequence", at=100)), (100, StepFinished("a", "x")))
     assert shown(progress) == [("a", "finished", 0, None)]
-
-
-def test_a_text_that_is_taken_back_is_gone_and_a_failure_stays() -> None:
-    progress = folded((1, LlmDelta("a", "Hel")), (2, AttemptDiscarded("cut", "a")), (3, StepFailed("a", FAILURE)))
-    assert (progress.steps["a"].text.text, progress.steps["a"].state) == ("", "failed")
-    assert progress.steps["a"].error == FAILURE

@@ -1,4 +1,4 @@
-"""Shows an instance until it ends: the live panel in a terminal, plain lines elsewhere, or the events as JSON.
+"""Shows an instance until it ends: as lines, or the events as JSON.
 
 Outputs of steps go to stdout, each whole and at once when its step ends, so nothing is interleaved; all else goes to
 stderr. The table of steps at the end is made from the log, with the log's own times.
@@ -6,17 +6,15 @@ stderr. The table of steps at the end is made from the log, with the log's own t
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from shlex import quote
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
-from rich.live import Live
 from rich.text import Text
 
 from tailrace.app.costs import Costs, dollars
@@ -24,7 +22,7 @@ from tailrace.app.timeline.question import question_of
 from tailrace.app.timeline.run_overview import overview_of
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.cli.runs.console import console_for
-from tailrace.cli.screen.fitted_table import Column, FittedTable, folded, no_style
+from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.cli.words import duration, output_text, tokens
 from tailrace.events import Entry, RunFailure, StateChanged, StepFinished
@@ -46,12 +44,9 @@ if TYPE_CHECKING:
     from tailrace.config.load import Config
 
 EXIT = {"completed": DONE, "failed": FAILED, "cancelled": INCOMPLETE}
-FRAMES_PER_S = 10  # of the panel
 _MISSING_INPUT = re.compile(r"\bthere is no input\.(\w+)$")
 QUIET_HANDLERS = frozenset({"sleep", "wait_signal"})  # their outputs say nothing to a reader
 _STATE_STYLES: Final = {"finished": "green", "completed": "green", "failed": "red", "retrying": "yellow"}
-LIVE_ROWS: Final = 6  # of a text that is being written
-TAIL_CHARS: Final = 4000
 MAX_ROWS: Final = 40  # of the table; where there are more, the iterations of a step share a row
 STATE_COLUMN: Final = Column("state", style=lambda state: _STATE_STYLES.get(state, ""))
 STEP_TABLE: Final = FittedTable(
@@ -95,17 +90,6 @@ def summary_table(
     return STEP_TABLE.lines(rows, width, total=total)
 
 
-def panel_lines(progress: InstanceProgress, *, now: float, width: int, height: int) -> list[Text]:
-    """While the instance runs: the table, its last rows where not all fit, and the end of what a model writes."""
-    header, *rows = summary_table(progress, now=now, cost=None, width=width)
-    texts = (step.text.text for step in progress.steps.values() if step.state == "running")
-    words: list[str] = []
-    for line in sanitized(next(filter(None, texts), "")[-TAIL_CHARS:]).expandtabs(4).splitlines()[-LIVE_ROWS:]:
-        words += folded(line, max(8, width - 4))
-    below = [Text(f"  │ {line}", style="dim", no_wrap=True) for line in words[-LIVE_ROWS:]]
-    return [header, *rows[-max(1, height - 1 - len(below)) :], *below][:height]
-
-
 def _step_rows(progress: InstanceProgress, now: float) -> list[list[str]]:
     steps = list(progress.steps.values())
     if len(steps) <= MAX_ROWS:
@@ -143,17 +127,12 @@ class View(Protocol):
     def show(self, batch: Batch, progress: InstanceProgress) -> None:
         """`progress` has what the batch says already."""
 
-    def tick(self, progress: InstanceProgress) -> None:
-        """Time has passed."""
-
-    def close(self, progress: InstanceProgress) -> None: ...
-
 
 async def watch_instance(app: App, run: Run, *, as_json: bool) -> int:
     """Returns when the instance has ended, with the exit code of its state. Where its process dies meanwhile, this one
     goes on with it."""
     # first of all: who interrupts it at once has read which instance it is
-    view: View = JsonLines() if as_json else PanelView(run) if sys.stderr.isatty() else PlainLines(run)
+    view: View = JsonLines() if as_json else PlainLines(run)
     progress = InstanceProgress()
     seen = [entry for entry in await app.journal.facts(run.id) if entry.seq <= run.last_seq]
     times = await app.journal.times(run.id)
@@ -164,11 +143,7 @@ async def watch_instance(app: App, run: Run, *, as_json: bool) -> int:
                 _apply(progress, batch, last_seen=seen[-1].seq if seen else 0, times=times)
                 view.show(batch, progress)
 
-    try:
-        with _ticking(view, progress):
-            await run_beside(show_all(), app.flows.see_to_end(run.id))
-    finally:
-        view.close(progress)
+    await run_beside(show_all(), app.flows.see_to_end(run.id))
     if progress.finished is None:
         print_error(f"instance {public_id(run)} has not ended")
         return FAILED
@@ -183,24 +158,6 @@ def _apply(progress: InstanceProgress, batch: Batch, *, last_seen: int, times: l
     progress.replay(old, times)
     for entry in batch[len(old) :]:
         progress.apply(entry, time.time())
-
-
-@contextmanager
-def _ticking(view: View, progress: InstanceProgress) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle | None = None
-
-    def tick() -> None:
-        nonlocal timer
-        view.tick(progress)
-        timer = loop.call_later(1 / FRAMES_PER_S, tick)
-
-    tick()
-    try:
-        yield
-    finally:
-        if timer is not None:
-            timer.cancel()
 
 
 # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -239,7 +196,7 @@ async def print_summary(journal: Journal, run: Run, config: Config, *, orphaned:
         sys.stderr.write(f"       {typed(f'flow retry {public_id(run)}')} goes on{where}\n")
 
 
-# ── three views ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── two views ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class JsonLines:
@@ -247,12 +204,6 @@ class JsonLines:
         for event in instance_events(batch):
             sys.stdout.write(_json_line(event) + "\n")
         sys.stdout.flush()
-
-    def tick(self, _progress: InstanceProgress) -> None:
-        pass
-
-    def close(self, _progress: InstanceProgress) -> None:
-        pass
 
 
 def _json_line(event: InstanceEvent) -> str:
@@ -320,12 +271,6 @@ class PlainLines:
                 sys.stdout.write(text)
                 sys.stdout.flush()
 
-    def tick(self, _progress: InstanceProgress) -> None:
-        pass
-
-    def close(self, _progress: InstanceProgress) -> None:
-        pass
-
     def _note(self, line: str) -> None:
         sys.stderr.write(f"{sanitized_line(line, 500)}\n")
         sys.stderr.flush()
@@ -355,35 +300,3 @@ def _change_line(change: changes.Change, progress: InstanceProgress) -> str:
             return "… paused"
         case _:
             return ""
-
-
-class PanelView(PlainLines):
-    """The table of steps on stderr, redrawn in place. Outputs and failures stay above it; outputs go to stdout where
-    that is not the same terminal."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        self._console = console_for(sys.stderr)
-        self._panel = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
-        self._panel.start()
-
-    def show(self, batch: Batch, progress: InstanceProgress) -> None:
-        for entry in batch:
-            if text := self._outputs.text(entry, coloured=sys.stdout.isatty()):
-                if sys.stdout.isatty():
-                    self._console.print(Text.from_ansi(text), soft_wrap=True)
-                else:
-                    sys.stdout.write(text)
-                    sys.stdout.flush()
-            failed = step_line(entry, progress)
-            for line in (failed if failed.startswith(("✗", "↺")) else "", self._waits.words(entry, progress)):
-                if line:
-                    self._console.print(sanitized_line(line, 500), soft_wrap=True)
-
-    def tick(self, progress: InstanceProgress) -> None:
-        size = self._console.size
-        lines = panel_lines(progress, now=time.time(), width=size.width - 1, height=max(3, size.height - 3))
-        self._panel.update(Text("\n").join([Text(), *lines]), refresh=True)
-
-    def close(self, _progress: InstanceProgress) -> None:
-        self._panel.stop()

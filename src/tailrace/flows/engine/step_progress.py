@@ -12,7 +12,6 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from tailrace.events import Entry, InstanceState, RunFailure, RunFinished, Snapshot, StepSoFar
-from tailrace.events.attempt_text import AttemptText
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.journal.stored.commit_times import Times, timed_stretches
 from tailrace.messages import Usage
@@ -33,7 +32,6 @@ class StepProgress:
         self.output: Any = None
         self.error: RunFailure | None = None
         self.retry_at: float | None = None
-        self.text = AttemptText()
         self._spent_s = 0.0
         self._since: float | None = None  # it is executed since
         self._timed = False
@@ -122,10 +120,6 @@ class InstanceProgress:
                 self._restore(snapshot)
             case changes.StepMoved(block_id=block_id):
                 self._move(self._step(block_id), change, at)
-            case changes.TextGrew(block_id=block_id, text=text) if block_id:
-                self._step(block_id).text.add(text, change.attempt)
-            case changes.TextWithdrawn(block_id=block_id) if block_id:
-                self._step(block_id).text.withdraw(change.attempt)
             case _:
                 pass
 
@@ -161,7 +155,6 @@ class InstanceProgress:
         self.state = state.state or self.state
         self.usage = state.usage
         for known in state.steps:
-            self._step(known.block_id).text = AttemptText(known.text.text, known.text.pieces)
             _take_over(self._step(known.block_id), known)
 
 
