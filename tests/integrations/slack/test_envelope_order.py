@@ -56,18 +56,11 @@ def test_one_thread_and_one_person_in_a_channel_keep_their_order() -> None:
 
     assert waits(message("C1", "1.1", "U8"))
     assert waits(message("C1", "", "U7", "/stop"))
-    assert waits(message("C1", "", "U7")), "a question by slash command"
     assert waits(pressed("1.1"))
     assert not waits(pressed("2.2"))
     assert not waits(message("C1", "2.2", "U8"))
     assert not waits(message("C2", "2.2", "U7"))
     assert order_keys(None) == ()
-
-
-def test_no_command_waits_for_somebody_elses_question_by_slash_command() -> None:
-    question = set(order_keys(message("C1", "", "U7")))
-    assert question.isdisjoint(order_keys(message("C1", "", "U8", "/stop")))
-    assert not question.isdisjoint(order_keys(message("C1", "", "U7", "/stop")))
 
 
 @driven

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from proof.platforms.slack import FakeSlack
 
 from integrations.slack.slack_app import listening
-from tailrace.delivery.port import AnyReply, Failed, Flood, LookUp, Place, Refused, Send, Sent, Unknown
-from tailrace.integrations.slack.slash import MAX_REMEMBERED, ResponseUrls, reason_of, why_not_here
+from tailrace.delivery.port import LookUp, Place, Send, Sent, Unknown
+from tailrace.integrations.slack.slash import MAX_REMEMBERED, ResponseUrls, why_not_here
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, json_fault, silence
 
@@ -53,23 +53,6 @@ def test_what_is_so_is_told_and_an_invitation_advised_where_it_helps(code: str, 
     text = why_not_here(code, where, "tailrace")
     assert told in text
     assert ("/invite" in text) == ("/invite" in told)
-
-
-@pytest.mark.parametrize(
-    ("reply", "told"),
-    [
-        (Refused("restricted_action"), "restricted_action"),
-        (
-            Failed("no connection to slack.com:443: connection refused"),
-            "no connection to slack.com:443: connection refused",
-        ),
-        (Unknown("TimeoutError"), "no answer in time"),
-        (Unknown(), "Unknown"),
-        (Flood(30), "Flood"),
-    ],
-)
-def test_the_log_says_in_words_why_a_question_could_not_be_shown(reply: AnyReply, told: str) -> None:
-    assert reason_of(reply) == told
 
 
 @pytest.mark.parametrize("fault", [silence(), silence(accepted=False), cut(), bad_gateway()])

@@ -34,10 +34,9 @@ from tailrace.integrations.slack.envelope_order import OrderedTasks, is_answered
 from tailrace.integrations.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope
 from tailrace.integrations.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
 from tailrace.integrations.slack.slash import (
-    LATE,
+    NO_QUESTION,
     STRANGER,
     ResponseUrls,
-    SlashQuestions,
     why_not_here,
 )
 from tailrace.integrations.slack.socket import OneSocket, hide_tickets_in_logs
@@ -79,8 +78,6 @@ SCOPES = (  # as in the manifest of docs/integrations/slack.md
 VITAL = frozenset({"app_mentions:read", "chat:write", "im:history"})  # without these it hears or says nothing
 BOT_TOKEN, APP_TOKEN = "the bot token", "the app-level token"
 MAX_NAMES = 20  # that are asked for at a time
-FIND_S = 1.0  # Slack wants a command confirmed within three seconds
-_RECENT = 100  # messages of a channel, the newest ones
 _BAD_TOKEN = OLD_TOKEN | {"not_allowed_token_type"}
 
 
@@ -109,7 +106,6 @@ class SlackPlatform(BasePlatform):
         self._user_names = UserNames()
         self._limits = WorkspaceLimits()
         self._tells_names = tells_names
-        self._questions = SlashQuestions(self.perform, self._find, self._name_of, self._tell_in_private)
 
     def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
@@ -234,7 +230,7 @@ class SlackPlatform(BasePlatform):
     async def _look_up(self, place: port.Place, key: str) -> port.AnyReply:
         """Finds a message by the metadata that every message of ours carries. A stream that was not closed has none: it
         is the one without, since the actions of one chat are made in order."""
-        ours, has_more = await self._our_messages(place, PAGE)
+        ours, has_more = await self._our_messages(place)
         unmarked = ""
         for message in sorted(ours, key=lambda message: str(message.get("ts"))):
             found = key_of(message)
@@ -246,13 +242,13 @@ class SlackPlatform(BasePlatform):
             return port.Sent(unmarked)
         return port.Unknown("the thread is too long to be looked through") if has_more else port.NotFound()
 
-    async def _our_messages(self, place: port.Place, limit: int) -> tuple[list[dict[str, Any]], bool]:
+    async def _our_messages(self, place: port.Place) -> tuple[list[dict[str, Any]], bool]:
         """What we wrote in the thread, or in the channel outside of threads, and whether there is more than that.
         Raises what the SDK and aiohttp raise."""
         me = await self._who()
         method = "conversations.replies" if place.thread else "conversations.history"
         where = {"ts": place.thread} if place.thread else {}
-        page = await self._call(method, channel=place.chat, limit=limit, include_all_metadata=True, **where)
+        page = await self._call(method, channel=place.chat, limit=PAGE, include_all_metadata=True, **where)
         ours = [message for message in page.get("messages") or () if message.get("user") == me.user_id]
         return ours, bool(page.get("has_more"))
 
@@ -347,9 +343,8 @@ class SlackPlatform(BasePlatform):
                 update = parse_envelope(envelope.type, envelope.payload, me)
                 take = partial(self._take_envelope, envelope, update, inbox)
                 confirm = partial(self._confirm_released, socket, envelope, update, inbox)
-                late = partial(self._confirm_late, socket, envelope, update)
-                late_if_awaited = late if is_answered_soon(envelope.type, update) else None
-                taking.start(order_keys(update), take, then=confirm, when_late=late_if_awaited)
+                soon = partial(self._confirm, socket, envelope) if is_answered_soon(envelope.type, update) else None
+                taking.start(order_keys(update), take, then=confirm, when_late=soon)
             if socket.is_replaced and socket.is_short_lived:  # for the gateway's pause: the next one may fare the same
                 raise PlatformError("Slack asked for another connection at once", platform=self.name)
             return socket.is_replaced
@@ -365,15 +360,9 @@ class SlackPlatform(BasePlatform):
             await inbox.until_released(update.update_id)
         await self._confirm(socket, envelope)
 
-    async def _confirm_late(self, socket: OneSocket, envelope: SocketModeRequest, update: port.Update | None) -> None:
-        """Confirms what is not in good hands yet: it does not come again. A question stands nowhere, so who asked is
-        told what to do where it is lost."""
-        is_question = isinstance(update, port.MessageReceived) and is_bare_question(update)
-        await self._confirm(socket, envelope, LATE if is_question else "")
-
-    async def _confirm(self, socket: OneSocket, envelope: SocketModeRequest, text: str = "") -> None:
+    async def _confirm(self, socket: OneSocket, envelope: SocketModeRequest) -> None:
         with contextlib.suppress(*NO_ANSWER):
-            await socket.confirm(envelope, text)
+            await socket.confirm(envelope)
 
     async def _take_envelope(self, envelope: SocketModeRequest, update: port.Update | None, inbox: port.Inbox) -> None:
         if envelope.type == "slash_commands":
@@ -381,7 +370,7 @@ class SlackPlatform(BasePlatform):
         if envelope.type == "slash_commands" and update is not None and not await inbox.serves(update.sender):
             await self._answer_stranger(update.place)
         if isinstance(update, port.MessageReceived) and is_bare_question(update) and await inbox.serves(update.sender):
-            await self._questions.take(update, inbox)
+            await self._tell_in_private(update.place, NO_QUESTION)
         elif isinstance(update, port.MessageReceived) and PERSON.search(update.text) and _may_be_answered(update):
             names = await self._names(PERSON.findall(update.text)) if await inbox.serves(update.sender) else {}
             await inbox.put(msgspec.structs.replace(update, text=with_names(update.text, names)))
@@ -393,15 +382,6 @@ class SlackPlatform(BasePlatform):
         who is not served gets no answer; in private they get a code."""
         if place.kind != "private":
             await self._tell_in_private(place, STRANGER)
-
-    async def _find(self, place: port.Place, key: str) -> str:
-        """Our message with this key among the newest ones there; empty where none is found soon."""
-        try:
-            async with asyncio.timeout(FIND_S):
-                ours, _ = await self._our_messages(place, _RECENT)
-        except (SlackApiError, *NO_ANSWER):
-            return ""
-        return next((str(message.get("ts")) for message in ours if key_of(message) == key), "")
 
     @property
     def _bot_name(self) -> str:

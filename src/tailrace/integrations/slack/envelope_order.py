@@ -1,6 +1,6 @@
 """Which of Slack's envelopes wait for each other.
 
-Some take seconds: a thread is read first, or a question is shown. Buttons and `/stop` of other people must not wait for
+Some take seconds: a thread is read first. Buttons and `/stop` of other people must not wait for
 them. One's own `/tailrace stop` waits for them, or it would come before the question that it is to stop. What takes
 longer than Slack waits for a confirmation is confirmed before it is done. Makes no request itself.
 """
@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
-from tailrace.delivery.port import ButtonPressed, MessageReceived, Update
-from tailrace.integrations.slack.inbound import is_bare_question
+from tailrace.delivery.port import ButtonPressed, Update
 
 LATE_S = 2.0  # Slack tells the person after 3 s that the app did not respond
 Work = Callable[[], Awaitable[None]]
@@ -59,14 +58,12 @@ async def _unless_soon(task: asyncio.Task[None], when_late: Work) -> None:
 def order_keys(update: Update | None) -> tuple[str, ...]:
     """What happens in one thread keeps its order, and what one person does in one channel: a long paste is cut into
     messages, each with a thread of its own, and `/tailrace stop` is about all of that person's. A button is about its
-    own thread alone. A question by slash command is about none: it will have one of its own."""
+    own thread alone."""
     if update is None:
         return ()
     of_person = f"{update.place.chat} {update.sender.id}"
     if isinstance(update, ButtonPressed):
         return (update.place.key,)
-    if isinstance(update, MessageReceived) and is_bare_question(update):
-        return (of_person,)
     return update.place.key, of_person
 
 

@@ -11,10 +11,9 @@ import msgspec
 from tailrace.app.slash_commands import command_in, is_unknown_command, with_command_mark
 from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Quoted, Sender, Update
 
-# `/tailrace stop` is /stop, for workspaces where the short names are taken; `/tailrace what is a mill?` is a question.
+# `/tailrace stop` is /stop, for workspaces where the short names are taken.
 OWN_COMMAND = "/tailrace"
 _SPOKEN = (None, "file_share", "thread_broadcast", "me_message")  # subtypes of messages that people write
-_MAX_SHOWN = 3_000  # characters
 _PART_CHARS = 3_900  # clients cut a longer message at about 4,000
 # None looks beyond the next "<", which Slack escapes: a text of nothing but beginnings is read once.
 _LINK = re.compile(r"<(?:mailto:|tel:|(?=https?:))([^<|>]+)(?:\|([^<>]*))?>")
@@ -121,12 +120,6 @@ def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
 def is_bare_question(message: MessageReceived) -> bool:
     """Whether it is a question that stands nowhere in Slack: what follows a slash command and is no command."""
     return not (message.place.thread or command_in(message.text) or is_unknown_command(message.text))
-
-
-def shown_question(message: MessageReceived, name: str) -> str:
-    """A long question is shown by its beginning: Slack would refuse the rest. The model reads all of it."""
-    text = f"{name or message.sender.id}: {message.text}"
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 
 
 def _place(channel: str, thread: str, user: str, team: str | None, *, private: bool = False) -> Place:

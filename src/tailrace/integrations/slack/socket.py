@@ -69,14 +69,12 @@ class OneSocket(SocketModeClient):
         """None once the connection has ended."""
         return await self._waiting.get()
 
-    async def confirm(self, envelope: SocketModeRequest, text: str = "") -> None:
-        """Once; a second time is a no-op. Slack delivers again what is not confirmed. `text` is shown to the person
-        who typed the slash command alone. Raises what aiohttp raises."""
+    async def confirm(self, envelope: SocketModeRequest) -> None:
+        """Once; a second time is a no-op. Slack delivers again what is not confirmed. Raises what aiohttp raises."""
         if envelope.envelope_id not in self._unconfirmed:
             return
         self._unconfirmed.discard(envelope.envelope_id)
-        payload = {"text": text} if text else None
-        await self.send_socket_mode_response(SocketModeResponse(envelope.envelope_id, payload))
+        await self.send_socket_mode_response(SocketModeResponse(envelope.envelope_id))
 
     async def finish(self) -> None:
         """The SDK cancels its tasks and leaves them; here they are seen to their end."""
