@@ -331,7 +331,7 @@ async def test_a_homeserver_that_never_says_whose_a_message_is_does_not_keep_the
                 await platform.run(CollectingInbox())
         assert await addressed(platform, 3) == [False, False, False]
         assert set(homeserver.asked) == {"$ours"}, "the others might wait as long"
-    assert f"whether a reply or a reaction in {ROOM} is for us could not be asked" in caplog.text
+    assert f"whether a reply in {ROOM} is for us could not be asked" in caplog.text
 
 
 async def test_what_people_who_are_not_served_reply_to_is_not_asked_for() -> None:

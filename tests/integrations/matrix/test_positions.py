@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from integrations.matrix.test_gaps import ADA, BOT, BROKEN, LIMITED, Silent, message, silent, talk, texts
-from integrations.matrix.test_reactions import reaction
-from tailrace.delivery.port import ButtonPressed, MessageReceived
+from tailrace.delivery.port import MessageReceived
 from tailrace.errors import PlatformError
 from tailrace.integrations.matrix.inbound import LATE_S
-from tailrace.integrations.matrix.reactions import ASKS
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 
 OLD = {"unsigned": {"age": int(LATE_S * 1000) * 3}}
@@ -127,12 +125,12 @@ async def test_a_connection_that_begins_after_days_answers_nothing_that_is_older
     """The process was there, and the network was not."""
     async with silent() as (homeserver, platform):
         homeserver.sync_refusals = {"then": [BROKEN]}
-        written(homeserver, message("o", "!yolo on") | OLD, message("n", "!verbose on"))
+        written(homeserver, message("o", "!yolo on") | OLD, message("n", "!model faulty/ok"))
         with pytest.raises(PlatformError):
             await platform.run(CollectingInbox())
         async with running(platform, position="then") as inbox:
             await inbox.wait_for(1)
-        assert texts(inbox) == ["/verbose on"]
+        assert texts(inbox) == ["/model faulty/ok"]
 
 
 async def test_J110_what_came_while_nobody_was_there_says_so_and_how_long_ago_it_was() -> None:
@@ -140,14 +138,12 @@ async def test_J110_what_came_while_nobody_was_there_says_so_and_how_long_ago_it
     async with silent() as (homeserver, platform):
         homeserver.until, homeserver.cached = "today", True
         late = [message("y", "!yolo on") | {"unsigned": {"age": 3_000}}, message("q", "and then?")]
-        talk(homeserver, *late, reaction("r", "$ours", "✅"), joined=2)
-        homeserver.found = {"$ours": message("x", "May I?", **{ASKS: "apr_1"})}
+        talk(homeserver, *late, joined=2)
         homeserver.again = [message("now", "!yolo on")]
         async with running(platform, position="then") as inbox:
-            await inbox.wait_for(4)
+            await inbox.wait_for(3)
         heard = [(update.text, update.late_s) for update in inbox.updates if isinstance(update, MessageReceived)]
         assert heard == [("/yolo on", 3.0), ("and then?", 0.0), ("/yolo on", None)]
-        assert [update.value for update in inbox.updates if isinstance(update, ButtonPressed)] == ["apr_1:once"]
 
 
 def member(name: str, membership: str) -> dict[str, Any]:
@@ -159,12 +155,17 @@ async def test_what_was_written_in_a_room_before_the_bot_came_in_is_as_late_as_w
     """The invitation of days ago is followed by the first sync; the next one tells what was written after it."""
     async with silent() as (homeserver, platform):
         invited = [message("h", "history"), member("i", "invite"), message("o", "long ago") | OLD]
-        invited += [message("y", "!yolo on"), message("q", "come in"), member("j", "join"), message("v", "!verbose on")]
+        invited += [
+            message("y", "!yolo on"),
+            message("q", "come in"),
+            member("j", "join"),
+            message("v", "!model faulty/ok"),
+        ]
         written(homeserver, message("first", "one"))
         homeserver.again = invited
         async with running(platform) as inbox:
             await inbox.wait_for(4)
-        assert texts(inbox) == ["one", "/yolo on", "come in", "/verbose on"]
+        assert texts(inbox) == ["one", "/yolo on", "come in", "/model faulty/ok"]
         assert late_texts(inbox) == ["/yolo on", "come in"]
 
 

@@ -29,7 +29,6 @@ from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.matrix.media import opened
 from tailrace.integrations.matrix.notices import NO_MENTIONS, RoomNotices
 from tailrace.integrations.matrix.quotations import quoted_event
-from tailrace.integrations.matrix.reactions import Questions, asking
 from tailrace.integrations.matrix.session import Session, SessionFile
 from tailrace.messages import JsonObject
 
@@ -40,7 +39,6 @@ CAPABILITIES = port.Capabilities(
     unit="bytes",
     edits=True,
     deletes=True,
-    reactions=True,
     joins_threads=True,
     command_mark="!",  # clients keep "/" for commands of their own
     max_file_bytes=50 << 20,
@@ -93,7 +91,6 @@ class MatrixPlatform(BasePlatform):
         self._typing: set[str] = set()  # rooms in which we are said to type
         self._sent: OrderedDict[str, bool] = OrderedDict()  # events of ours, and whether they are still there
         self._of_others: OrderedDict[str, bool] = OrderedDict()  # rooms and events in them that are not ours
-        self._questions = Questions()
         self._notices = RoomNotices(self._client)
         if token:
             self._client.access_token = token
@@ -132,29 +129,23 @@ class MatrixPlatform(BasePlatform):
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
-            case port.Send(key=key, text=text, markup=markup, buttons=buttons):
-                content = _message(text, markup=markup, thread=place.thread) | asking(buttons)
-                reply = self._remembered(await self._put(place, content, key))
-                if isinstance(reply, port.Sent):
-                    self._questions.note_shown(reply.message_id, place.thread, buttons)
-                return reply
+            case port.Send(key=key, text=text, markup=markup):
+                content = _message(text, markup=markup, thread=place.thread)
+                return self._remembered(await self._put(place, content, key))
             case port.Upload():
                 return self._remembered(await self._upload(place, action))
             case port.Edit(message_id=message_id) if self._sent.get(message_id) is False:
                 return port.Gone("message")  # the homeserver would accept the edit, and clients would not show it
-            case port.Edit(message_id=message_id, text=text, markup=markup, buttons=buttons):
+            case port.Edit(message_id=message_id, text=text, markup=markup):
                 edit: JsonObject = {
                     "msgtype": "m.text",
                     "body": f"* {text}",
                     **NO_MENTIONS,
-                    "m.new_content": _message(text, markup=markup) | asking(buttons),
+                    "m.new_content": _message(text, markup=markup),
                     "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
                 }
                 reply = await self._put(place, edit, f"{message_id}\0{text}\0{markup}")
-                if not isinstance(reply, port.Sent):
-                    return reply
-                self._questions.note_shown(message_id, place.thread, buttons)
-                return port.Accepted()
+                return port.Accepted() if isinstance(reply, port.Sent) else reply
             case port.Delete(message_id=message_id):
                 reply = self._reply_to(await self._client.room_redact(place.chat, message_id))
                 return port.Accepted() if reply == port.Gone("message") else reply
@@ -243,7 +234,7 @@ class MatrixPlatform(BasePlatform):
         try:
             await self._log_in()
             user_id = str(self._client.user_id or self._user)
-            rooms = Rooms(self._client, user_id, self._sent, self._of_others, self._questions, self._notices)
+            rooms = Rooms(self._client, user_id, self._sent, self._of_others, self._notices)
             invitations = Invitations(self._client, user_id, self._allow)
             await self._who(self._client)
             await self._find_position(inbox, invitations)

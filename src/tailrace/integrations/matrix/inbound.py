@@ -1,4 +1,4 @@
-"""What a Matrix sync says: messages and reactions for us, and what became of ours."""
+"""What a Matrix sync says: messages for us, and what became of ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import nio
 from msgspec.structs import replace
 
 from tailrace.app.slash_commands import command_in, command_meant, is_unknown_command
-from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Sender, Update
+from tailrace.delivery.port import MessageReceived, Place, Sender, Update
 from tailrace.errors import PlatformError
 from tailrace.gateway.connection_errors import NO_ANSWER
 from tailrace.integrations.matrix.event_fields import (
@@ -33,7 +33,6 @@ from tailrace.integrations.matrix.event_fields import (
 )
 from tailrace.integrations.matrix.invitations import Serves
 from tailrace.integrations.matrix.notices import ENCRYPTED_FILE, ENCRYPTED_ROOM, RoomNotices
-from tailrace.integrations.matrix.reactions import Questions, reaction_in
 from tailrace.messages import JsonObject
 
 log = logging.getLogger("tailrace.integrations.matrix")
@@ -43,7 +42,7 @@ MAX_MISSED = 1000  # events of a room that are read after a gap; what is older i
 _PAGE = 100
 MAX_PAGES = 50  # that are read of a room after a gap: a filtered page has fewer events, or none
 _ASKED_FOR = [
-    *("m.room.message", "m.room.encrypted", "m.reaction", "m.room.redaction", "m.room.member"),
+    *("m.room.message", "m.room.encrypted", "m.room.redaction", "m.room.member"),
 ]
 LATE_S = 86_400.0  # what is older is not answered any more when a connection begins; Telegram keeps messages as long
 MAX_ASKED = 50  # messages of a sync whose authors are asked for: no update is put meanwhile
@@ -123,7 +122,6 @@ class Rooms:
         user_id: str,
         sent: OrderedDict[str, bool],
         of_others: OrderedDict[str, bool],
-        questions: Questions,
         notices: RoomNotices,
     ) -> None:
         """`sent` are events of ours, and whether they are still there; what is redacted is noted in it. `of_others` are
@@ -132,7 +130,6 @@ class Rooms:
         self._user_id = user_id
         self._sent = sent
         self._of_others = of_others
-        self._questions = questions
         self._notices = notices
 
     def note_encrypted(self, answer: nio.SyncResponse) -> None:
@@ -153,13 +150,13 @@ class Rooms:
                 yield room_id, event
 
     async def note_authors(self, answer: nio.SyncResponse, serves: Serves, *, give_up: bool = False) -> None:
-        """Asks whose message a person replies or reacts to, where it is none of those that this process has sent: an
+        """Asks whose message a person replies to, where it is none of those that this process has sent: an
         answer from before a restart is ours too. What is for us anyway, or from a person who is not served, needs no
         such question. Of many the newest `MAX_ASKED` are asked for. Raises `PlatformError` as `fill_gaps` does."""
         undecided = await self._all_undecided(answer, serves)
         if len(undecided) > MAX_ASKED:
             log.warning(
-                "matrix: too many messages were replied or reacted to: whether the oldest %d are ours is not asked",
+                "matrix: too many messages were replied to: whether the oldest %d are ours is not asked",
                 len(undecided) - MAX_ASKED,
             )
         for room_id, event_id in undecided[-MAX_ASKED:]:
@@ -167,7 +164,7 @@ class Rooms:
                 await self._note_author(room_id, event_id)
             except (PlatformError, *NO_ANSWER) as exc:
                 why = str(exc) or type(exc).__name__
-                reason = f"whether a reply or a reaction in {room_id} is for us could not be asked: {why}"
+                reason = f"whether a reply in {room_id} is for us could not be asked: {why}"
                 if not give_up:
                     raise PlatformError(reason, platform="matrix") from exc
                 log.warning("matrix: %s", reason)
@@ -190,9 +187,6 @@ class Rooms:
     def _undecided(self, room_id: str, event: JsonObject) -> list[str]:
         """The messages on whose authors it depends whether the event is for us: what it replies to, and the one that
         its thread hangs from. None where that is known."""
-        if event.get("type") == "m.reaction":
-            reaction = reaction_in(content_of(event))
-            return [reaction.event_id] if reaction is not None and reaction.event_id not in self._sent else []
         relation = relation_of(content_of(event))
         about = [one for one in (replied_to(relation), thread_of(relation)) if EVENT_ID.fullmatch(one)]
         update = self._message(room_id, event) if about else None
@@ -202,7 +196,6 @@ class Rooms:
         found = await self._client.room_get_event(room_id, event_id)
         if isinstance(found, nio.RoomGetEventResponse) and found.event.sender == self._user_id:
             remember_event(self._sent, event_id)
-            self._questions.note_found(event_id, found.event.source)
         elif isinstance(found, nio.ErrorResponse) and _passes(found):
             raise PlatformError(str(found))
         else:
@@ -248,14 +241,14 @@ class Rooms:
         early = self._before_joining(answer)
         for room_id, event in self._events(answer):
             self._note_redaction(event)
-            update = self._update(room_id, event)
+            update = self._message(room_id, event)
             if update is None:
                 continue
             is_early = update.update_id in early
             if (first or is_early) and age_s(event) > LATE_S:
                 log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
                 continue
-            if isinstance(update, MessageReceived) and (late or is_early):
+            if late or is_early:
                 update = replace(update, late_s=max(0.0, age_s(event)))
             yield update
 
@@ -269,24 +262,6 @@ class Rooms:
         redacted = event.get("redacts") or (content.get("redacts") if isinstance(content, dict) else None)
         if event.get("type") == "m.room.redaction" and isinstance(redacted, str) and redacted in self._sent:
             self._sent[redacted] = False
-
-    def _update(self, room_id: str, event: JsonObject) -> Update | None:
-        if event.get("type") == "m.reaction":
-            return self._reaction(room_id, event)
-        return self._message(room_id, event)
-
-    def _reaction(self, room_id: str, event: JsonObject) -> ButtonPressed | None:
-        reaction = reaction_in(content_of(event))
-        question = self._questions.answered_by(reaction) if reaction is not None else None
-        if reaction is None or question is None or event.get("sender") == self._user_id:
-            return None
-        return ButtonPressed(
-            update_id=str(event.get("event_id")),
-            place=self._place(room_id, question.thread),
-            sender=self._sender(room_id, event),
-            value=f"{question.approval_id}:{reaction.decision}",
-            message_id=reaction.event_id,
-        )
 
     def _place(self, room_id: str, thread: str) -> Place:
         room = self._client.rooms.get(room_id)
