@@ -1,14 +1,14 @@
-"""Home Assistant: questions come as events, or as sentences said to Assist; answers go out as notifications and events.
+"""Home Assistant: questions come as events; answers go out as notifications and events.
 
 - In: the event `tailrace_message` with `{text, user?, conversation_id?}`, fired by an automation, a script or a
-  dashboard; and the sentences said to Assist that begin with "ask tailrace".
+  dashboard. Assist is for the component that runs inside of Home Assistant.
 - Out: `persistent_notification.create`, where the same id replaces what was shown, and an event with `{text, plain,
   conversation_id, message_id}`: `tailrace_response` for answers, which automations speak or send on, and
   `tailrace_notice` with a `kind` for what is not to be spoken (tools, notices, approvals, pairing codes).
 
 A notification that changed with every token would be no use: each text comes whole. A Home Assistant that is still
-starting accepts every command, but its automations hear no event and its sentence triggers are never set up, so that
-nothing is subscribed to or sent before it is running.
+starting accepts every command, but its automations hear no event, so that nothing is subscribed to or sent before it is
+running.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from tailrace.integrations.homeassistant import HomeAssistantSettings
 from tailrace.integrations.homeassistant.inbound import (
     MESSAGE_EVENT,
     parse_message_event,
-    parse_sentence_event,
 )
 from tailrace.integrations.homeassistant.outbound import notification_text, spoken_text, title_of
 from tailrace.integrations.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected, shown_url
@@ -45,7 +44,6 @@ NOTICE_EVENT = "tailrace_notice"
 STARTED_EVENT = "homeassistant_started"  # fired when the state becomes `RUNNING`
 RUNNING = "RUNNING"
 MAX_TOLD = 1024  # notifications whose event is remembered
-SENTENCES = ["ask tailrace {question}", "tailrace {question}"]  # as Assist's sentence triggers have them
 # Events above 32 KiB are not recorded; text and plain text together stay below it. Notifications can be replaced and
 # dismissed, and the key of a message names its notification: a second attempt shows the same one.
 CAPABILITIES = port.Capabilities(
@@ -171,17 +169,13 @@ class HomeAssistantPlatform(BasePlatform):
                 await inbox.put(update)
 
     async def _subscribe(self, socket: Socket, readers: dict[int, EventReader], inbox: port.Inbox) -> None:
-        trigger = {"platform": "conversation", "command": SENTENCES}
         try:
             await self._until_running(socket, readers)
             messages = await socket.write("subscribe_events", {"event_type": MESSAGE_EVENT})
-            sentences = await socket.write("subscribe_trigger", {"trigger": trigger})
-            readers |= {messages: parse_message_event, sentences: parse_sentence_event}
+            readers[messages] = parse_message_event
             self._check_subscribed(MESSAGE_EVENT, await socket.result(messages))
             self._socket = socket
             inbox.connected()
-            if not (heard := await socket.result(sentences)).success:
-                log.info("Assist does not pass sentences on: %s", heard.error.message)
         except ConnectionLost:
             return  # the reader of the socket raises it
 

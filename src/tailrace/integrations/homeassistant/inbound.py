@@ -1,9 +1,8 @@
-"""What Home Assistant sends as messages: events of ours, and sentences that Assist has heard. Pure."""
+"""What Home Assistant sends as messages: events of ours. Pure."""
 
 from __future__ import annotations
 
 import logging
-import secrets
 from typing import Any
 
 import msgspec
@@ -39,28 +38,6 @@ class _MessageEvent(msgspec.Struct):
     context: _Context = msgspec.field(default_factory=_Context)
 
 
-class _Input(msgspec.Struct):
-    """Who speaks is in the context of the sentence; the trigger itself has none."""
-
-    conversation_id: str | None = None
-    context: _Context = msgspec.field(default_factory=_Context)
-
-
-class _Sentence(msgspec.Struct):
-    slots: dict[str, Any] = {}
-    user_input: _Input = msgspec.field(default_factory=_Input)
-
-
-class _Variables(msgspec.Struct):
-    trigger: _Sentence
-
-
-class _SentenceEvent(msgspec.Struct):
-    """A sentence that Assist has heard."""
-
-    variables: _Variables
-
-
 def parse_message_event(content: msgspec.Raw) -> port.MessageReceived | None:
     """Without a `user` in the data, the sender is the user of Home Assistant who fired the event. Raises
     `msgspec.DecodeError`."""
@@ -78,16 +55,6 @@ def parse_message_event(content: msgspec.Raw) -> port.MessageReceived | None:
 def _text_of(value: object) -> str | None:
     """What was meant as a text; None for nothing, and for what cannot be meant as one."""
     return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
-
-
-def parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:
-    """Raises `msgspec.DecodeError`."""
-    heard = msgspec.json.decode(content, type=_SentenceEvent)
-    sentence = heard.variables.trigger
-    spoken = sentence.user_input
-    update_id = spoken.context.id or secrets.token_hex(16)  # nothing is ever delivered twice
-    question = str(sentence.slots.get("question", ""))
-    return _received(update_id, question, spoken.context.user_id or "", spoken.conversation_id, title=question)
 
 
 def _received(update_id: str, text: str, sender: str, conversation: str | None, *, title: str) -> port.MessageReceived:
