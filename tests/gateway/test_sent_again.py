@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from proof.memory_platform import Fault, LostReply, MemoryPlatform
 
 from gateway.fake_gateways import DANGEROUS, Town, town
+from gateway.run_deliveries import undelivered_words
 from gateway.test_two_gateways import ADA, pair
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.presenter import UNSHOWN
@@ -24,7 +25,6 @@ from tailrace.delivery.port import (
     Sender,
     Window,
 )
-from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.delivery.undelivered import NAMESPACE, SENT_AGAIN, Undelivered
 from tailrace.errors import StorageFailed
 from tailrace.events import RunFinished

@@ -10,9 +10,9 @@ from proof.memory_platform import Fault, MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import Town, town
+from gateway.run_deliveries import undelivered_words
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.delivery.port import AnyAction, Failed, Gone, MessageReceived, Place, Refused, Send, Sender, Unknown
-from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.messages import Message, Text
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import reply

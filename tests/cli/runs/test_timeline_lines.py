@@ -76,12 +76,6 @@ def test_a_run_under_way_says_how_long_it_has_run() -> None:
     assert "took" not in lines[1].plain
 
 
-def test_an_answer_that_is_not_in_its_chat_is_told_above_the_log() -> None:
-    head = TimelineHead("run_1", "completed", undelivered="not delivered to slack C1: the chat is gone")
-    lines = timeline_lines(a_timeline(EVENTS), head, width=None)
-    assert lines[2].plain == "not delivered to slack C1: the chat is gone"
-
-
 def test_a_turn_is_told_with_its_times() -> None:
     lines = [" ".join(line.split()) for line in shown(a_timeline(EVENTS), width=None)]
     wanted = [

@@ -30,7 +30,6 @@ from tailrace.cli.runs.overviews import overviews_of, print_runs
 from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
 from tailrace.config.presets import provider_dialects
-from tailrace.delivery.run_deliveries import undelivered_words
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import entry_to_json
 from tailrace.flows.definition.public_ids import public_id
@@ -130,11 +129,10 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     console = console_for(sys.stdout)
     executed = found.state == "running" and overview.state in ("running", "asking")
     running_s = max(0.0, now - found.created_at) if executed else None
-    undelivered = await undelivered_words(journal, found)
     error = found.finished.error if found.finished is not None else None
     advice = run_advice(config, found, error) if error is not None else ""
     name = public_id(found)
-    head = TimelineHead(name, overview.state, found.owner, _origin(found), running_s, undelivered, advice)
+    head = TimelineHead(name, overview.state, found.owner, _origin(found), running_s, advice)
     width = console.width if console.is_terminal else None
     for line in timeline_lines(timeline, head, width=width, full=args.full):
         console.print(line, soft_wrap=True)

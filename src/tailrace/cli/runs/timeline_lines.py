@@ -31,7 +31,6 @@ class TimelineHead(NamedTuple):
     owner: str = ""
     origin: str = ""  # what it was forked from, in words
     running_s: float | None = None  # how long it has been executed, while it is
-    undelivered: str = ""  # in which chat the answer is not shown, and why, in words
     advice: str = ""  # what helps against the failure that it has ended with
 
 
@@ -61,8 +60,6 @@ def _head_lines(timeline: Timeline, head: TimelineHead, width: int | None) -> li
     lines = [first, Text(sanitized_line(" · ".join(filter(None, about)), 400), style="dim")]
     if head.origin:
         lines.append(Text(sanitized_line(head.origin), style="dim"))
-    if head.undelivered:
-        lines.append(Text(sanitized_line(head.undelivered, 400), style="yellow"))
     if timeline.compacted:
         lines.append(Text("compacted: texts are whole and have no times of their own", style="dim"))
     return [part for line in lines for part in _wrapped(line, width)]

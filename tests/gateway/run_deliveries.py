@@ -1,18 +1,13 @@
-"""What became of a run's answer in its chat, as the journal has it: for those who look at the run.
-
-Knows no platform, and shows nothing.
-"""
+"""What became of a run's answer in its chat, as the journal has it."""
 
 from __future__ import annotations
 
-from typing import Final
-
+from tailrace.delivery.consumer import CHAT_GONE
 from tailrace.delivery.undelivered import is_undelivered
 from tailrace.events import Delivered
 from tailrace.journal.fold import DELIVERY
 from tailrace.ports import ENDED, Journal, Run
 
-CHAT_GONE: Final = "the chat is gone"  # why a delivery has ended
 MAX_READ = 100  # deliveries that began after the run: its own is among the first
 MAX_LATER = 1000  # the newest deliveries, among which one that took another's place is looked for
 BEGINS_S = 300.0  # after its run, at the latest: storage may be slow in between
