@@ -36,7 +36,7 @@ def test_commands(text: str, command: ChatCommand | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"), [("/nwe", "new"), ("/bakc", "back"), ("/aprove session", "approve"), ("/undo", None)]
+    ("text", "meant"), [("/nwe", "new"), ("/stpo", "stop"), ("/aprove session", "approve"), ("/undo", None)]
 )
 def test_a_word_behind_the_mark_that_is_no_command_is_known_for_one(text: str, meant: str | None) -> None:
     assert is_unknown_command(text)
@@ -59,8 +59,8 @@ def test_a_word_without_the_mark_is_a_command_only_where_it_is_very_near_to_one(
 
 
 def test_only_commands_get_the_mark_of_the_platform() -> None:
-    text = "Back where you asked of /etc/hosts. /back returns, /help helps; /backup is a path."
-    assert with_mark(text, "!") == "Back where you asked of /etc/hosts. !back returns, !help helps; /backup is a path."
+    text = "Back where you asked of /etc/hosts. /new begins, /help helps; /backup is a path."
+    assert with_mark(text, "!") == "Back where you asked of /etc/hosts. !new begins, !help helps; /backup is a path."
 
 
 def test_names_are_unique_and_the_menu_and_the_help_have_each_command_of_a_chat() -> None:

@@ -76,7 +76,6 @@ class Town:
         update_id: str = "",
         at_limit: bool = False,
         attachments: Sequence[Attachment] = (),
-        forwarded: bool = False,
         to_others: bool = False,
         late_s: float | None = None,
         quoted: Sequence[Quoted] = (),
@@ -91,7 +90,6 @@ class Town:
                 addressed,
                 at_limit,
                 to_others=to_others,
-                forwarded=forwarded,
                 late_s=late_s,
                 quoted=tuple(quoted),
             )

@@ -15,9 +15,9 @@ from tailrace.app.slash_commands import CHAT_COMMANDS
 from tailrace.delivery.port import Capabilities, Failed, Place, Sender, StopPressed, Window
 from tailrace.delivery.text.split import CURSOR
 from tailrace.testing.clock import driven
-from tailrace.testing.provider import call, reply
+from tailrace.testing.provider import reply
 
-ANEW = "A new conversation begins. /back returns to the one before."
+ANEW = "A new conversation begins."
 ANEW_STOPPED = f"{ANEW} The answer under way was stopped."
 
 
@@ -167,14 +167,13 @@ async def test_the_way_back_to_the_configured_model_is_told_and_works(tmp_path: 
 @driven
 async def test_switches_are_shown_and_changed(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
-        for text in ("/model", "/model nowhere/x", "/model faulty/other", "/verbose", "/yolo", "/status", "/help"):
+        for text in ("/model", "/model nowhere/x", "/model faulty/other", "/yolo", "/status", "/help"):
             await here.write(text)
             await asyncio.sleep(5)
-        model, wrong, changed, verbose, yolo, status, usage = here.chat.texts
+        model, wrong, changed, yolo, status, usage = here.chat.texts
         assert model == "The model is `faulty/ok`."
         assert "no such provider" in wrong
         assert changed == "The model is `faulty/other` from now on."
-        assert "in full" in verbose
         assert "without asking" in yolo
         assert "faulty/other" in status
         assert "approvals: off" in status
@@ -184,30 +183,15 @@ async def test_switches_are_shown_and_changed(tmp_path: Path) -> None:
 @driven
 async def test_a_switch_that_is_told_on_or_off_is_never_reversed(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
-        for text in ("/yolo off", "/yolo on", "/yolo ON", "/yolo maybe", "/status", "/verbose off", "/verbose on"):
+        for text in ("/yolo off", "/yolo on", "/yolo ON", "/yolo maybe", "/status"):
             await here.write(text)
             await asyncio.sleep(5)
-        off, on, again, unclear, status, brief, full = here.chat.texts
+        off, on, again, unclear, status = here.chat.texts
     assert off == "Dangerous commands ask again."
     assert on == again
     assert "without asking" in on
     assert unclear == "/yolo, /yolo on or /yolo off."
     assert "approvals: off" in status
-    assert brief == "Tools are no longer shown in full."
-    assert "in full" in full
-
-
-@driven
-async def test_tools_that_the_config_shows_in_full_can_be_shown_briefly(tmp_path: Path) -> None:
-    listing = reply(call("terminal", {"command": "ls"}))
-    async with town(tmp_path, listing, reply("One."), listing, reply("Two."), more=", tools: verbose") as here:
-        for text in ("look", "/verbose", "look again"):
-            await here.write(text)
-            await asyncio.sleep(10)
-        full, _, said, brief, _ = here.chat.texts
-    assert "command: ls" in full
-    assert said == "Tools are no longer shown in full."
-    assert "command: ls" not in brief
 
 
 async def test_switches_are_kept_after_a_restart(tmp_path: Path) -> None:

@@ -30,9 +30,6 @@ async def test_settings_are_kept_and_seen_by_another_process(tmp_path: Path) -> 
         await chats.update("telegram:42", lambda _: ChatSettings(generation=3, model="a/b"))
         assert await other.of("telegram:42") == ChatSettings(generation=3, model="a/b")
         assert await other.of("telegram:43") == ChatSettings()
-        assert not await chats.was_hinted("telegram:1")
-        await other.mark_hinted("telegram:1")
-        assert await chats.was_hinted("telegram:1")
 
 
 async def test_two_processes_that_change_one_chat_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from gateway.fake_gateways import Town, town
-from tailrace.events.speakers import SpokenBy, marked_message
 from tailrace.gateway.inbound.pastes import PASTE_GAP_S
-from tailrace.messages import user
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, reply
 
@@ -19,7 +15,7 @@ LETTER = "[forwarded from Ben]\n> Meet at six."
 
 
 async def forward(here: Town, text: str = LETTER) -> None:
-    await here.write(text, at_limit=True, forwarded=True)
+    await here.write(text, at_limit=True)
 
 
 @driven
@@ -53,27 +49,10 @@ async def test_a_comment_after_what_is_forwarded_is_one_question_with_it(tmp_pat
         assert len(await here.runs()) == 1
 
 
-@pytest.mark.parametrize("comment_first", [True, False])
 @driven
-async def test_in_a_group_the_comment_alone_names_the_bot(tmp_path: Path, comment_first: bool) -> None:
-    script = [THINKING, reply("At six.")] if comment_first else [reply("At six.")]
-    async with town(tmp_path, *script) as here:
-        if comment_first:
-            await here.write("When is that?", kind="group")
-            await asyncio.sleep(1)
-        await here.write(LETTER, kind="group", addressed=False, at_limit=True, forwarded=True)
-        if not comment_first:
-            await here.write("Hm.", kind="group", addressed=False, user="2")
-            await here.write("When is that?", kind="group")
-        await asyncio.sleep(20)
-        asked = ["When is that?", LETTER] if comment_first else [f"{LETTER}\nWhen is that?"]
-        assert here.said == [marked_message(user(text), SpokenBy("1", "user 1")).text for text in asked]
-
-
-@driven
-async def test_what_is_forwarded_in_a_group_is_not_heard_without_a_comment_to_the_bot_soon(tmp_path: Path) -> None:
+async def test_what_is_forwarded_in_a_group_without_a_mention_is_not_heard(tmp_path: Path) -> None:
     async with town(tmp_path, reply("When is what?")) as here:
-        await here.write(LETTER, kind="group", addressed=False, at_limit=True, forwarded=True)
+        await here.write(LETTER, kind="group", addressed=False, at_limit=True)
         await asyncio.sleep(PASTE_GAP_S + 0.1)
         assert await here.runs() == []
         await here.write("When is that?", kind="group")

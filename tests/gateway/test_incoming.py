@@ -59,10 +59,6 @@ def kind_of(one: Incoming) -> str:
         (incoming("yes", known={"open_question": "theirs"}), "answer_by_word"),
         (incoming("yes", known={"open_question": "others"}), "answer_by_word"),
         (incoming("yes", known={"open_question": "theirs"}, attachments=FILE), "question"),
-        (
-            incoming("", "group", {"follows_comment": True}, quoted=(Quoted(kind="forward"),), forwarded=True),
-            "question",
-        ),
         (incoming("a" * 4096, at_limit=True), "part_of_paste"),
         (incoming("/etc/hosts is odd"), "question"),
     ],
@@ -86,7 +82,7 @@ def test_with_all_facts_every_message_is_decided_and_each_row_decides_some() -> 
     kinds: tuple[ChatKind, ...] = ("private", "group")
     flags = (True, False)
     for text, kind, flag, to_others, within, question in product(texts, kinds, flags, flags, flags, QUESTIONS):
-        known = {"in_conversation": within, "open_question": question, "follows_comment": flag and text == ""}
+        known = {"in_conversation": within, "open_question": question}
         one = incoming(text, kind, known, addressed=flag or kind == "private", to_others=to_others, at_limit=flag)
         decided = decide(one)
         assert isinstance(decided, Decision)

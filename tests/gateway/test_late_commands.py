@@ -20,7 +20,7 @@ def texts(here: Town) -> list[str]:
     return [message.text for message in here.chat.visible]
 
 
-@pytest.mark.parametrize("command", ["/yolo on", "/verbose", "/model faulty/ok", "/back"])
+@pytest.mark.parametrize("command", ["/yolo on", "/model faulty/ok"])
 @driven
 async def test_J110_a_late_command_that_changes_something_is_told_and_not_carried_out(
     tmp_path: Path, command: str

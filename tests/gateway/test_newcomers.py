@@ -1,4 +1,4 @@
-"""People who are let in by a code are told so in their chat, and what runs for one who is let out ends."""
+"""What runs for a person who is let out ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from argparse import Namespace
 from pathlib import Path
 
-import msgspec
 from proof.memory_platform import MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
@@ -15,10 +14,7 @@ from tailrace.cli.commands import gateway
 from tailrace.config.load import load
 from tailrace.delivery.port import AnyAction, AnyReply, Place
 from tailrace.gateway.chat_settings import Pairing
-from tailrace.journal.open_journal import open_journal
-from tailrace.testing.clock import driven
 
-WELCOME = "You are let in. Ask me anything; /help shows what I can do."
 STORE = "sqlite:///t.db"
 ENDLESS = "long+stall@30%"  # it stands still until its client leaves
 
@@ -55,48 +51,6 @@ def told(home: Path, **args: str) -> None:
     """As the command does in a process of its own."""
     given = Namespace(**{"pair": None, "paired": False, "unpair": None, **args})
     assert gateway.run(given, load({}, home)) == 0
-
-
-async def test_who_is_let_in_by_another_process_is_told_at_once(tmp_path: Path) -> None:
-    async with town(tmp_path, store=STORE, platform=WatchedChat()) as here:
-        await here.write("Hello?", user="99")
-        await shown(here, "--pair")
-        await asyncio.to_thread(told, tmp_path, pair=code_in(here))
-        await shown(here, WELCOME)
-        assert len(here.chat.texts) == 2
-
-
-async def test_who_is_let_in_while_no_gateway_runs_is_told_when_one_does_and_once(tmp_path: Path) -> None:
-    platform = WatchedChat()
-    async with town(tmp_path, store=STORE, platform=platform) as here:
-        await here.write("Hello?", user="99")
-        await shown(here, "--pair")
-    await asyncio.to_thread(told, tmp_path, pair=code_in(here))
-    for _ in range(2):
-        async with town(tmp_path, store=STORE, platform=platform) as here:
-            await shown(here, WELCOME)
-    assert here.chat.texts.count(WELCOME) == 1
-
-
-@driven
-async def test_the_welcome_names_commands_as_they_are_typed_there(tmp_path: Path) -> None:
-    async with town(tmp_path, capabilities=msgspec.structs.replace(EDITING, command_mark="!")) as here:
-        await here.write("Hello?", user="99")
-        await asyncio.sleep(5)
-        await Pairing(here.app.journal).accept(code_in(here))
-        await asyncio.sleep(5)
-        assert here.chat.texts[-1] == WELCOME.replace("/help", "!help")
-
-
-async def test_who_is_let_out_again_before_a_gateway_runs_is_told_nothing(tmp_path: Path) -> None:
-    async with open_journal(STORE, tmp_path / "t.db") as journal:
-        pairing = Pairing(journal)
-        async with town(tmp_path, store=STORE, platform=WatchedChat()) as here:
-            await here.write("Hello?", user="99")
-            await shown(here, "--pair")
-        await pairing.accept(code_in(here))
-        await pairing.remove("telegram:99")
-        assert await pairing.take_welcomes("telegram") == []
 
 
 async def test_what_runs_for_a_person_who_is_let_out_is_stopped_and_told_so(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ async def test_a_new_conversation_does_not_wait_for_the_question_that_it_has_end
         assert question.buttons == ()
         assert newest.new.input.get("busy") != "queue"
         told, answer = sorted(here.chat.texts[-2:])
-        assert told.startswith("A new conversation begins. /back returns to the one before. The answer under way was")
+        assert told.startswith("A new conversation begins. The answer under way was")
         assert answer == "Rain."
 
 

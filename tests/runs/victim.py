@@ -24,7 +24,6 @@ from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place
 from tailrace.events import AnswerKept, LlmDelta, MessageChunk
 from tailrace.flows.definition.definition import parsed
-from tailrace.gateway.chat_settings import ChatSettingsStore
 from tailrace.gateway.deliveries import Deliveries
 from tailrace.messages import user
 
@@ -75,7 +74,7 @@ async def watched_step(app: App) -> str:
 async def deliver(app: App, run_id: str) -> str:
     platform = MemoryPlatform(Capabilities(mode="edit", edits=True))
     async with asyncio.TaskGroup() as group:
-        deliveries = Deliveries(app, platform, group, ChatSettingsStore(app.journal))
+        deliveries = Deliveries(app, platform, group)
         await deliveries.__aenter__()
         await deliveries.deliver(DeliverySpec(run_id, PLACE, Showing(streaming=True, min_tokens=1)))
         [delivery] = await app.journal.runs(kind="delivery")

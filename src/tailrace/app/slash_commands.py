@@ -99,20 +99,13 @@ SLASH_COMMANDS: Final = (
         follows_paste=True,
     ),
     SlashCommand(
-        "back",
-        "return to the conversation before the last /new, and from there to the newer one",
-        _CHAT,
-        argument=CommandArgument("question", "What to ask there; everybody here sees it"),
-        follows_paste=True,
-    ),
-    SlashCommand(
         "model",
         "show or change the model",
         usage="[provider/model]",
         argument=CommandArgument("model", "<provider>/<model>; without it, the model is shown", unmarked=r"\S+"),
         detail="/model <provider>/<model> changes it, /model default goes back",
     ),
-    SlashCommand("verbose", "show more, or less, of what tools do", usage="[on or off]", argument=_SWITCH),
+    SlashCommand("verbose", "show more, or less, of what tools do", _TERMINAL, "[on or off]"),
     SlashCommand("yolo", "approve everything without asking, or ask again", usage="[on or off]", argument=_SWITCH),
     SlashCommand(
         "approve",

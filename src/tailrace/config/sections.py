@@ -435,8 +435,7 @@ class PlatformSettings(Section):
     respond: Literal["mentions", "all"] = "mentions"
     # what a new message does to the answer in progress: it stops it, waits for it, or is given to it on its way
     busy: Literal["interrupt", "queue", "steer"] = "interrupt"
-    # how tool calls are shown: a line each, a line where another tool is called than before, more of each, or nothing
-    tools: Literal["lines", "new", "verbose", "none"] = "lines"
+    tools: Literal["lines", "none"] = "lines"  # how tool calls are shown: a line each, or nothing
     names: TellNames = "always"  # whether the model reads who writes in a shared chat
 
     def secrets(self) -> dict[str, str]:

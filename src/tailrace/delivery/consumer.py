@@ -34,7 +34,6 @@ from tailrace.delivery.port import (
     Unknown,
     Upload,
 )
-from tailrace.delivery.run_deliveries import CHAT_GONE
 from tailrace.errors import StaleEpoch
 from tailrace.events import PIECES, ApprovalAsked, Entry, RunFinished
 from tailrace.events.speakers import one_line_name
@@ -42,6 +41,7 @@ from tailrace.ports import Journal
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.delivery")
+CHAT_GONE = "the chat is gone"  # why a delivery has ended
 TELL_FLOOD_S = 10.0  # a person does not notice a shorter wait
 
 
@@ -261,7 +261,6 @@ class GatewayStreamConsumer:
         line: ChatLine,
         ledger: Ledger,
         *,
-        hints: bool = False,
         on_approval: Callable[[ApprovalAsked], None] | None = None,
         on_undelivered: Callable[[], Awaitable[None]] | None = None,
         may_send: Callable[[], bool] = lambda: True,
@@ -283,7 +282,6 @@ class GatewayStreamConsumer:
             Presenter(spec.chrome, mark=capabilities.command_mark, platform=spec.place.platform),
             showing=spec.showing,
             pace=line.pace,
-            hints=hints,
         )
         if spec.questions_only:
             planner.outline.show_questions_only()
@@ -291,11 +289,6 @@ class GatewayStreamConsumer:
             planner.outline.begin_with(spec.begins_with)
         planner.restore(ledger.facts)
         self._driver = _Driver(platform, line, planner, ledger, may_send)
-
-    @property
-    def hinted(self) -> bool:
-        """Whether the hint about `/verbose` was shown."""
-        return self._driver.planner.outline.hinted
 
     @property
     def open_approval(self) -> ApprovalAsked | None:

@@ -30,7 +30,6 @@ class DeliverySpec(Value):
     showing: Showing = Showing()
     chrome: Chrome = "lines"
     requester: str = ""  # the user who asked; empty: none
-    hints: bool = False  # the user has not been told of `/verbose`
     account: str = ""  # the account of ours on that platform; empty: any
     instead_of: str = ""  # the delivery of the same run that the platform refused until the person wrote again
     questions_only: bool = False  # a chat that is asked about a run which began elsewhere is shown nothing else

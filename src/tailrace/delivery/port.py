@@ -68,7 +68,6 @@ class Capabilities(Value):
     edits: bool = False  # a message can be edited after it was sent
     deletes: bool = False  # a message can be deleted
     buttons: bool = False
-    reactions: bool = False  # there are none, and a reaction to a message stands for one of them
     threaded: bool = False  # every question has a thread of its own: a command outside of one is about the whole chat
     joins_threads: bool = False  # a thread in which the bot has answered is its conversation, and needs no mention
     hides: bool = False  # what is for one person alone is hidden from others, and not counted by `windows`
@@ -331,8 +330,7 @@ class MessageReceived(_Update, tag="message"):
     `/stop`. `quoted`: what the message brought along of others, such as the message that it replies to; `reply_to` is
     the id of one that `Platform.quoted` can read. `addressed`: in a group, the message mentions the bot or replies to
     it. `to_others`: it is addressed to another person or bot. `at_limit`: the text is as long as the client allows for
-    one message, or one of several that clients send together, so that more may follow (G89). `forwarded`: all of it was
-    written by others; the person's comment is a message of its own, right before or after it. `late_s`: it was written
+    one message, or one of several that clients send together, so that more may follow (G89). `late_s`: it was written
     so many seconds ago, while no process was there to receive it, by the platform's clock, 0 where that is not known;
     None for all others.
     """
@@ -344,7 +342,6 @@ class MessageReceived(_Update, tag="message"):
     parts: tuple[str, ...] = ()  # the updates that it was joined from; empty where it is one
     message_id: str = ""
     to_others: bool = False
-    forwarded: bool = False
     late_s: float | None = None
     quoted: tuple[Quoted, ...] = ()
     reply_to: str = ""

@@ -81,7 +81,7 @@ class Conversations:
         self._held = asyncio.Event()  # a paste may be incomplete
         self._unreleased: dict[str, asyncio.Future[TailraceError | None]] = {}  # the updates of held parts
         self._speaker_names = names = SpeakerNames(platform, settings.names)
-        self._sessions = sessions = PlaceSessions(app, platform, settings, chats)
+        self._sessions = sessions = PlaceSessions(app, platform, chats)
         self._runs = runs = PlaceRuns(app, platform, deliveries, sessions, names)
         self._commands = ChatCommands(app, deliveries, sessions, runs, names, self._start_run)
         self.newcomers = Newcomers(platform, settings, deliveries, pairing)
@@ -179,8 +179,7 @@ class Conversations:
             self._pastes.hold_again(messages)
 
     async def _message(self, message: MessageReceived) -> None:
-        now = asyncio.get_running_loop().time()
-        decision = await self._decided(message, now)
+        decision = await self._decided(message)
         log.debug("%s: %s: %s", message.place.key, message.update_id, decision.trace)
         match decision.kind:
             case "command":
@@ -189,7 +188,6 @@ class Conversations:
                 told = no_such_command(command_meant(message.text))
                 self._deliveries.say(message.place, told, message.update_id, only_for=message.sender)
             case "not_for_us":
-                self._pastes.set_aside(message, now)
                 self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again
             case "mention_alone":
                 await self._command(message, ChatCommand("help"))
@@ -200,14 +198,13 @@ class Conversations:
             case _:
                 assert_never(decision.kind)
 
-    async def _decided(self, message: MessageReceived, now: float) -> Decision:
+    async def _decided(self, message: MessageReceived) -> Decision:
         place = message.place
         incoming = Incoming(
             message,
             self._settings.respond,
             is_whole_chat=self._sessions.is_whole_chat(place),
             continues_paste=self._pastes.continues(message),
-            follows_comment=self._pastes.follows_comment(message, now),
         )
         while True:
             match decide(incoming):
@@ -330,12 +327,9 @@ class Conversations:
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
         if busy == "steer" and not later and not given.attachments and await self._steered(spec, session, key):
-            self._pastes.note_asked(received, asyncio.get_running_loop().time())
             return
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
-        self._pastes.note_asked(received, asyncio.get_running_loop().time())
-        chrome, showing = self._sessions.chrome(chosen), self._sessions.showing(place)
-        shown = DeliverySpec(run.id, place, showing, chrome, requester)
+        shown = DeliverySpec(run.id, place, self._sessions.showing(place), self._settings.tools, requester)
         await self._deliveries.deliver(shown, later=later)
 
     async def _steered(self, spec: TurnSpec, session: str, key: str) -> bool:

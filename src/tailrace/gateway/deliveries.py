@@ -26,7 +26,6 @@ from tailrace.delivery.port import Place, Platform, Purpose, Sender
 from tailrace.delivery.undelivered import SENT_AGAIN, Undelivered
 from tailrace.errors import CursorAhead, JournalError, RunNotFound, TailraceError
 from tailrace.events import ApprovalAsked, RunFailure, RunFinished
-from tailrace.gateway.chat_settings import ChatSettingsStore
 from tailrace.gateway.platform_lease import PlatformLease
 from tailrace.gateway.registry import account_of
 from tailrace.journal.fold import DELIVERY
@@ -55,7 +54,6 @@ class Deliveries(RunHost["_Delivery"]):
         app: App,
         platform: Platform,
         group: asyncio.TaskGroup,
-        chats: ChatSettingsStore,
         lease: PlatformLease | None = None,
     ) -> None:
         """With a `lease` runs are delivered only by the process that holds it: it alone knows what the platform's rate
@@ -70,7 +68,6 @@ class Deliveries(RunHost["_Delivery"]):
         self._down = app.platforms_down
         self._refusal = ""  # as it was marked last
         self._group_of_messages = group
-        self._chats = chats
         self._lines = ChatLines(platform, on_operator_needed=self._mark_refused)
         self._messages: dict[asyncio.Task[None], str] = {}  # of our own, on their way; with the key of the place
         self._undelivered = Undelivered(app.journal, account_of(app.config, platform.name))
@@ -80,8 +77,6 @@ class Deliveries(RunHost["_Delivery"]):
         """Shows the run in the place from now on. The same run in the same place is shown once. `later`: the next
         process executes the run and shows it; this one only says that it restarts, unless another one lives that
         serves the chat."""
-        if spec.requester and not await self._chats.was_hinted(spec.requester):
-            spec = msgspec.structs.replace(spec, hints=True)
         spec = self._of_account(spec)
         if self.may_send() and not (later and await self._has_successor()):
             run = await self.start_run(new_delivery(spec), execution=self._suspended if later else None)
@@ -130,7 +125,7 @@ class Deliveries(RunHost["_Delivery"]):
     async def _delivery_instead_of(self, before: Run, place: Place, line: str) -> Run | None:
         """The one delivery that replaces an undelivered one; None where it has begun before, and is not repeated."""
         spec = msgspec.convert(before.new.input, DeliverySpec)
-        again = replace(spec, place=place, chrome="none", hints=False, instead_of=before.id, begins_with=line)
+        again = replace(spec, place=place, chrome="none", instead_of=before.id, begins_with=line)
         run = await self._journal.create(new_delivery(self._of_account(again)))
         return run if run.claims == 0 and run.state not in ENDED else None
 
@@ -320,7 +315,6 @@ class Deliveries(RunHost["_Delivery"]):
             self._platform,
             self._lines.to(spec.place),
             ledger,
-            hints=spec.hints,
             may_send=self.may_send,
             on_undelivered=lambda: self.note_undelivered(spec.place, ledger.id),
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
@@ -343,9 +337,6 @@ class Deliveries(RunHost["_Delivery"]):
         """The delivery has left the host: its questions are no longer open here."""
         self.asked = {key: asked for key, asked in self.asked.items() if asked[0] != consumer.spec.run_id}
 
-    async def mark_hinted(self, requester: str) -> None:
-        await self._chats.mark_hinted(requester)
-
 
 class _Delivery:
     """One delivery under way, for the host."""
@@ -357,15 +348,12 @@ class _Delivery:
         self._above = deliveries.being_said(self.consumer.spec.place)
 
     async def run(self) -> RunFinished | None:
-        """An answer stands below what was said before it: the confirmation of a `/back` with this question, say."""
+        """An answer stands below what was said before it: the confirmation of a `/new` with this question, say."""
         try:
             await until_shown(self._above)
-            finished = await self._deliver()
+            return await self._deliver()
         finally:
             self._deliveries.forget(self.consumer)
-        if self.consumer.hinted:
-            await self._deliveries.mark_hinted(self.consumer.spec.requester)
-        return finished
 
     async def _deliver(self) -> RunFinished | None:
         """An error of our own is tried again from the ledger; the host knows what the other classes mean."""

@@ -181,7 +181,7 @@ class PlatformRunner:
         self._processes = app.processes
         self._lease = PlatformLease(app.journal, app.processes, account_of(app.config, platform.name))
         self._positions = KeyValues(app.journal, POSITIONS, str)  # by account
-        self.deliveries = Deliveries(app, platform, group, chats, self._lease)
+        self.deliveries = Deliveries(app, platform, group, self._lease)
         settings = app.config.platforms.by_name.get(platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
         self._serving: asyncio.Task[None] | None = None
@@ -314,20 +314,11 @@ class PlatformRunner:
             group.create_task(self._stay_connected())
             group.create_task(self._see_to_other_accounts())
             group.create_task(self._take_deliveries_over())
-            group.create_task(self._welcome_newcomers())
             group.create_task(self._ask_elsewhere())
 
     async def _take_deliveries_over(self) -> None:
         recovering = self.deliveries.keep_recovering(self._processes, at_once=True, shared=False)
         await run_beside(self._stopping.wait(), recovering)  # then the next process does
-
-    async def _welcome_newcomers(self) -> None:
-        while True:
-            try:
-                await self._conversations.newcomers.welcome()
-            except JournalError as exc:
-                log.warning("%s: whether a pairing code was accepted is not known: %s", self.platform.name, exc)
-                await asyncio.sleep(self._processes.interval_s)
 
     async def _ask_elsewhere(self) -> None:
         named = (chat.partition(":") for chat in self._app.config.approvals.notify)

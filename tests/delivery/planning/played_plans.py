@@ -76,7 +76,6 @@ class Stage:
             Presenter(self.chrome, platform=self.place.platform),
             showing=self.showing,
             pace=self.pace,
-            hints=True,
         )
 
     def feed(self, events: Sequence[Entry]) -> None:

@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
-from delivery.planning.played_plans import EDITING, NATIVE, Stage, answer, numbered
-from tailrace.delivery.port import Capabilities
+from delivery.planning.played_plans import EDITING, Stage, answer
 from tailrace.events import (
     AnyEvent,
     RunStarted,
     ToolCallChunk,
     ToolCallFinished,
-    ToolOutputRecorded,
 )
-
-
-@pytest.mark.parametrize("platform", [EDITING, NATIVE], ids=["edits", "a stream with cards"])
-def test_tools_are_shown_in_full_where_the_chat_wants_it(platform: Capabilities) -> None:
-    stage = Stage(platform, chrome="verbose")
-    begun = ToolCallChunk("terminal", "make", {"command": "make\nmake test", "timeout_s": 3}, index=0)
-    progress = ToolCallChunk("terminal", "half done", index=0)
-    stage.feed(numbered([RunStarted("agent"), begun, progress]))
-    stage.run_until(stage.now + 3)
-    arguments = "```\ncommand: make\nmake test\ntimeout_s: 3\n```"
-    assert stage.chat.texts == (f"⏳ **terminal**\n{arguments}\n```\nhalf done\n```",)
-    output = "x" * 1500 + "\nall good"
-    stage.feed(
-        numbered(
-            [ToolOutputRecorded("c", "terminal", output), ToolCallFinished("terminal", 0.1), *answer("Done.")[1:]],
-            first=4,
-        )
-    )
-    stage.run_until(stage.now + 10)
-    shown = f"✓ **terminal** (0.1 s)\n{arguments}\n```\n…{output[-1000:]}\n```"
-    assert list(stage.chat.texts) == [shown, "Done."]
-
-
-def test_only_a_new_tool_gets_a_line_where_the_chat_wants_it() -> None:
-    stage = Stage(EDITING, chrome="new")
-    calls = [("read_file", True), ("read_file", True), ("read_file", False), ("terminal", True), ("terminal", True)]
-    events: list[AnyEvent] = [RunStarted("agent")]
-    for index, (name, ok) in enumerate(calls):
-        events += [ToolCallChunk(name, str(index), index=index), ToolCallFinished(name, 0.1, ok, index)]
-    stage.stream([*events, *answer("Done.")[1:]], every_s=0.0)
-    assert stage.chat.texts == (
-        "✓ **read_file** `0` (0.1 s)\n✗ **read_file** `2` (0.1 s)\n✓ **terminal** `3` (0.1 s)",
-        "Done.",
-    )
 
 
 def test_a_tool_that_was_denied_or_interrupted_has_no_duration() -> None:

@@ -187,7 +187,6 @@ def test_a_forwarded_message_says_whose_it_is_and_each_line_is_a_quotation(
     assert (with_quotations(heard), heard.addressed) == (f'[forwarded from "{name}"]\n{quoted}', False)
     assert heard.text == "", "nothing of it is a command of the person who forwards it"
     assert heard.at_limit  # what else was forwarded at once belongs to it
-    assert heard.forwarded
 
 
 @driven

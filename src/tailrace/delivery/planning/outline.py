@@ -67,11 +67,9 @@ class ToolSlot:
 
     purpose: Purpose = "tools"
 
-    def __init__(self, key: str, before: str = "") -> None:
+    def __init__(self, key: str) -> None:
         self.key = key
-        self.before = before  # the name of the tool that was called last in the slots before
         self.tools: dict[int, events.ToolSoFar] = {}
-        self.texts: dict[int, str] = {}  # what each tool gave, or how far it has come
         self.followed = False  # another slot follows: no tool will be added
 
     @property
@@ -106,28 +104,23 @@ Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot | FileSlot
 
 
 class Outline:
-    """`hints`: the hint about `/verbose` may be shown; the user has not seen it. `edits`: a message can still change
-    after it was sent; without that, what would change it is a message of its own."""
+    """`edits`: a message can still change after it was sent; without that, what would change it is a message of its
+    own."""
 
-    def __init__(
-        self, presenter: Presenter, *, hints: bool = True, edits: bool = True, purpose: Purpose = "answer"
-    ) -> None:
+    def __init__(self, presenter: Presenter, *, edits: bool = True, purpose: Purpose = "answer") -> None:
         self.slots: list[Slot] = []
         # The bubble that the next chunk is added to: after the run's end, the text that a non-streaming call returns.
         self.answer: TextSlot | None = None
         self.finished: events.RunFinished | None = None
         self.parked = False  # nothing is awaited: the run was set aside, or the chat is asked its questions alone
-        self.hinted = False
+        self._told_of_long_tool = False
         self._view = RunView()
         self._presenter = presenter
-        self._hints = hints
         self._edits = edits
         self._purpose: Purpose = purpose
         self._questions_only = False
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
-        self._last_tool = ""
-        self._output = ""  # of the tool whose end comes next
         self._files: list[FileSlot] = []  # of a tool whose end is not recorded yet
         self._approvals: dict[str, ApprovalSlot] = {}
 
@@ -181,7 +174,7 @@ class Outline:
                 if discarded and not block_id:
                     self._withdraw(attempt)
             case changes.CallRuns(index=index, tool_name=name, preview=preview, args=args, attempt=attempt):
-                self._tool_slot(index, name).tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
+                self._tool_slot(index).tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
             case changes.CallEnded():
                 self._end_call(change)
             case changes.Asked(question=question):
@@ -225,43 +218,35 @@ class Outline:
             self.answer.growing = False
         self.answer = None
 
-    def _tool_slot(self, index: int, tool_name: str) -> ToolSlot:
+    def _tool_slot(self, index: int) -> ToolSlot:
         slot = self._tools.get(index)
         if slot is None:
             last = self.slots[-1] if self.slots else None
-            slot = last if isinstance(last, ToolSlot) else ToolSlot(f"x{index}", self._last_tool)
+            slot = last if isinstance(last, ToolSlot) else ToolSlot(f"x{index}")
             if slot is not last:
                 self._add(slot)
             self._tools[index] = slot
-        self._last_tool = tool_name
         return slot
 
     def _end_call(self, change: changes.CallEnded) -> None:
         if (output := change.output) is not None:
-            self._output = _sendable(output.output)
             self._files += [FileSlot(f"f{change.seq}-{number}", file) for number, file in enumerate(output.files)]
         elif (index := change.index) is not None:
-            slot, name = self._tool_slot(index, change.tool_name), change.tool_name
+            slot, name = self._tool_slot(index), change.tool_name
             begun = slot.tools.get(index, events.ToolSoFar(name, index, change.attempt))
             ended = {"tool_name": name, "ok": change.ok, "duration": change.duration_s or 0.0}
             slot.tools[index] = msgspec.structs.replace(begun, **ended)
-            slot.texts[index], self._output = self._output, ""
             self._show_files()
 
     def _notice(self, notice: changes.UserNotice | changes.ToolRunsLong) -> None:
         if isinstance(notice, changes.ToolRunsLong):
-            self._hint(notice)
-        elif notice.kind == "tool_progress":
-            self._progress(notice)
+            if not self._told_of_long_tool:
+                self._told_of_long_tool = True
+                self._note(f"h{notice.seq}", self._presenter.long_tool(notice.tool_name))
         else:
             kind = "" if notice.kind == FILE_LEFT_OUT else notice.kind  # each names another file
             text = self._presenter.notice(notice.kind, notice.text, notice.extra)
             self._note(f"n{notice.seq}", text, kind=kind)
-
-    def _progress(self, notice: changes.UserNotice) -> None:
-        index = notice.extra["index"]
-        if (slot := self._tools.get(index)) is not None:
-            slot.texts[index] = _sendable(notice.text)
 
     def _show_files(self) -> None:
         """Files are recorded right before the end of their tool: they stand below its line."""
@@ -286,11 +271,6 @@ class Outline:
         for approval_id, slot in self._approvals.items():
             if slot.approval.decision is None:
                 self._answer(events.ApprovalAnswered(approval_id, "deny", ended_by))
-
-    def _hint(self, hint: changes.ToolRunsLong) -> None:
-        if self._hints and not self.hinted and (text := self._presenter.hint(hint.tool_name)):
-            self.hinted = True
-            self._note(f"h{hint.seq}", text)
 
     def _note(self, key: str, text: str | None, *, kind: str = "", purpose: Purpose = "notice") -> None:
         """A notice replaces one of the same kind directly before it, where messages can be edited."""

@@ -72,7 +72,6 @@ class Planner:
         *,
         showing: Showing,
         pace: Pace,
-        hints: bool = False,
         purpose: port.Purpose = "answer",
     ) -> None:
         """`purpose` is that of the run's own texts."""
@@ -80,7 +79,7 @@ class Planner:
         if mode in ("edit", "stream") and not capabilities.edits:
             mode = "whole"
         self.state = DeliveryState(place, capabilities, pace, mode)
-        self.outline = Outline(presenter, hints=hints, edits=capabilities.edits, purpose=purpose)
+        self.outline = Outline(presenter, edits=capabilities.edits, purpose=purpose)
         self._notes = TransientNotices(self.outline, self.state, presenter)
         self._capabilities = capabilities
         self._pace = pace
@@ -313,8 +312,8 @@ class Planner:
                 yield from self._wanted_tools(slot)
             case ApprovalSlot(approval=approval):
                 can = self._capabilities
-                buttons = self._presenter.approval_buttons(approval) if can.buttons or can.reactions else ()
-                text = self._presenter.approval(approval, buttons=can.buttons, reactions=can.reactions)
+                buttons = self._presenter.approval_buttons(approval) if can.buttons else ()
+                text = self._presenter.approval(approval, buttons=can.buttons)
                 yield from self._in_parts(chain, text, buttons, lasting=approval.decision is not None)
             case NoteSlot(text=text):
                 yield from self._in_parts(chain, text)
@@ -342,12 +341,12 @@ class Planner:
                 yield Wanted(balance(text, cursor), final=False, streamed=text)
 
     def _wanted_tools(self, slot: ToolSlot) -> Iterator[Wanted]:
-        tools = self._presenter.shown_tools(slot.tools.values(), slot.before)
-        if not tools:
+        tools = slot.tools.values()
+        text = self._presenter.tool_lines(tools, self._capabilities.limit, self._capabilities.unit)
+        if not text:
             return
-        text = self._presenter.tool_lines(tools, slot.texts, self._capabilities.limit, self._capabilities.unit)
         final = not slot.growing
-        if self.state.mode == "stream" and self._capabilities.cards and self._presenter.fits_cards:
+        if self.state.mode == "stream" and self._capabilities.cards:
             yield Wanted(text, final, cards=tuple(map(self._presenter.card, tools)))
         elif final or (self._capabilities.edits and self.state.mode != "whole"):
             yield Wanted(text, final)

@@ -6,10 +6,8 @@ Pure: events in, Markdown out, the same for every platform. Never knows when or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
-
-import msgspec
+from collections.abc import Iterable
+from typing import Final, Literal
 
 from tailrace.delivery.planning.failure_advice import guest_advice
 from tailrace.delivery.port import Button, Card, Unit
@@ -28,11 +26,9 @@ from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
 from tailrace.runs.signals import NEWER_MESSAGE
 
-Chrome = Literal["lines", "new", "verbose", "none"]
+Chrome = Literal["lines", "none"]
 
 MAX_PREVIEW = 160  # characters of a tool's preview on one line
-MAX_ARGUMENTS = 500  # characters of a tool's arguments, shown in full
-MAX_OUTPUT = 1000  # characters of what a tool gave: the last ones
 DECISIONS: dict[Decision, str] = {
     "once": "Approve once",
     "session": "Approve for session",
@@ -45,8 +41,6 @@ _OUTCOMES: dict[Decision, str] = {
     "always": "✅ Approved always",
     "deny": "🚫 Denied",
 }
-REACTIONS: dict[str, Decision] = {"✅": "once", "👍": "once", "❌": "deny", "👎": "deny"}
-ANSWER_BY_REACTION = "React with ✅ to approve once, or with ❌ to deny."  # precedes the next one
 MAX_QUOTED = 4000  # characters of a message that another one replies to
 ANSWER_BY_COMMAND = "Answer /approve, /approve session, /approve always or /deny."  # follows an open question
 REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer message of its chat has cut
@@ -72,45 +66,27 @@ def long_run_notice(silent_s: float, activity: str) -> GatewayNotice:
 class Presenter:
     """Each method returns Markdown, or None to show nothing.
 
-    `chrome` is how much is shown of tools: a line each; a line only where the tool is another than before, or failed;
-    the arguments, progress and output of each; or nothing. `mark` is what a person types before a command's name.
-    `platform` is the chat's: who stops an answer there sees the reply to that."""
+    `chrome` is how much is shown of tools: a line each, or nothing. `mark` is what a person types before a command's
+    name. `platform` is the chat's: who stops an answer there sees the reply to that."""
 
     def __init__(self, chrome: Chrome = "lines", *, mark: str = "/", platform: str = "") -> None:
         self.chrome: Chrome = chrome
         self._mark = mark
         self._people_here = f"{platform}:"
 
-    def shown_tools(self, tools: Iterable[ToolSoFar], before: str) -> list[ToolSoFar]:
-        """The tools that have a line. `before` is the name of the tool that was called before these."""
-        if self.chrome == "none":
-            return []
-        shown: list[ToolSoFar] = []
-        for tool in tools:
-            if self.chrome != "new" or tool.tool_name != before or tool.ok is False:
-                shown.append(tool)
-            before = tool.tool_name
-        return shown
-
-    def tool(self, tool: ToolSoFar, text: str = "") -> str:
-        """The line of one tool, while it runs and after it has ended. `text`: its output, or how far it has come."""
+    def tool(self, tool: ToolSoFar) -> str:
+        """The line of one tool, while it runs and after it has ended."""
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
-        in_full = self.chrome == "verbose" and tool.args is not None
-        if not in_full and (preview := preview_line(tool.preview or "", MAX_PREVIEW)):
+        if preview := preview_line(tool.preview or "", MAX_PREVIEW):
             shown.append(code_span(preview))
         if tool.ok or (tool.ok is False and tool.duration):  # one that was denied or interrupted has no duration
             shown.append(f"({tool.duration:.1f} s)")
-        line = " ".join(shown)
-        if self.chrome != "verbose":
-            return line
-        blocks = [_arguments(tool.args or {}), text if len(text) <= MAX_OUTPUT else "…" + text[-MAX_OUTPUT:]]
-        return "\n".join([line, *(fenced(block) for block in blocks if block.strip())])
+        return " ".join(shown)
 
-    def tool_lines(self, tools: Iterable[ToolSoFar], texts: Mapping[int, str], limit: int, unit: Unit) -> str:
-        """A line for each tool; the latest ones where all do not fit into one message. `texts`: what the tools gave, or
-        how far they have come, by index."""
-        lines = [self.tool(tool, texts.get(tool.index, "")) for tool in tools]
+    def tool_lines(self, tools: Iterable[ToolSoFar], limit: int, unit: Unit) -> str:
+        """A line for each tool; the latest ones where all do not fit into one message."""
+        lines = [self.tool(tool) for tool in tools] if self.chrome != "none" else []
         room = limit - 64
         if units("\n".join(lines), unit) <= room:
             return "\n".join(lines)
@@ -135,11 +111,6 @@ class Presenter:
             return "using a tool"
         return "writing the answer" if writing else "waiting for the model"
 
-    @property
-    def fits_cards(self) -> bool:
-        """A card holds a title: tools that are shown in full are lines."""
-        return self.chrome != "verbose"
-
     def card(self, tool: ToolSoFar) -> Card:
         """The tool as a card of a native stream."""
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
@@ -158,14 +129,10 @@ class Presenter:
         is_lost = steer.state == "returned" and steer.reason != "taken_back"
         return "↩ The answer ended before it took your message up. Send it again." if is_lost else None
 
-    def hint(self, tool_name: str) -> str | None:
-        """Shown at most once per user."""
-        if self.chrome == "verbose":
-            return None
-        name = _plain(tool_name) or "the tool"
-        return f"💡 {name} is taking a while. {self._mark}verbose shows more of what tools do."
+    def long_tool(self, tool_name: str) -> str:
+        return f"💡 {_plain(tool_name) or 'the tool'} is taking a while."
 
-    def approval(self, approval: ApprovalSoFar, *, buttons: bool, reactions: bool = False) -> str:
+    def approval(self, approval: ApprovalSoFar, *, buttons: bool) -> str:
         """The question with the complete command (J111), and the decision."""
         asked = approval.asked
         lines = [f"⚠️ **{_plain(asked.tool_name)}** asks for approval" + (f": {asked.reason}" if asked.reason else "")]
@@ -177,8 +144,7 @@ class Presenter:
         if approval.decision is not None:
             lines.append(self.outcome(approval) or "")
         elif not buttons:
-            how = self._with_mark(ANSWER_BY_COMMAND)
-            lines.append(f"{ANSWER_BY_REACTION} {how}" if reactions else how)
+            lines.append(self._with_mark(ANSWER_BY_COMMAND))
         return "\n".join(lines).rstrip()
 
     def outcome(self, approval: ApprovalSoFar) -> str | None:
@@ -245,15 +211,6 @@ def _is_replaced(finished: RunFinished) -> bool:
 def _ended_by_provider(finished: RunFinished) -> bool:
     """The text stops in mid-sentence and does not say why, as one does that was cut or has used up a budget."""
     return finished.error is not None and finished.error.message in ENDED_BY_PROVIDER.values()
-
-
-def _arguments(args: Mapping[str, Any]) -> str:
-    """`name: value`, a line each."""
-    values = (
-        (name, value if isinstance(value, str) else msgspec.json.encode(value).decode()) for name, value in args.items()
-    )
-    text = "\n".join(f"{name}: {value}" for name, value in values)
-    return text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
 
 
 def preview_line(text: str, limit: int) -> str:

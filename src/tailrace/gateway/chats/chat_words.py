@@ -11,7 +11,6 @@ from tailrace.delivery.planning.presenter import code_span
 STOPPED: Final = "⏹ Stopped."
 NOT_OPEN: Final = "That question is not open any more."
 NO_CONVERSATIONS: Final = "Here every question begins a conversation of its own."
-WELCOME: Final = "You are let in. Ask me anything; /help shows what I can do."
 RESTARTING: Final = "⏸ Restarting; please ask this again afterwards."  # where no store keeps the question
 
 
@@ -42,17 +41,6 @@ def ended_by_leaving(stopped: Sequence[str], *, asked: bool) -> str:
         return ""
     withdrawn = ", and its question for approval is withdrawn" if asked else ""
     return f" The answer under way was stopped{withdrawn}.{unanswered(stopped)}"
-
-
-def nothing_of_yours(others: Sequence[str]) -> str:
-    """What to say where there is nothing of this person's to stop. `others`: whose answers are under way."""
-    if not others:
-        return "Nothing is running."
-    answers = "an answer" if len(others) == 1 else "answers"
-    return (
-        f"Nothing of yours is running here. Under way: {answers} for {', '.join(others)}. "
-        "Mention me with `/stop` in the thread to stop it."
-    )
 
 
 def model_name(choice: ModelChoice) -> str:

@@ -1,4 +1,4 @@
-"""The commands of a chat: `/new`, `/back`, `/stop`, `/model` and the others, carried out and confirmed."""
+"""The commands of a chat: `/new`, `/stop`, `/model` and the others, carried out and confirmed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from tailrace.agent.turn_spec import Busy
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
 from tailrace.app.slash_commands import CHAT_HELP, ChatCommand, CommandCall
-from tailrace.app.timeline.question import question_of
-from tailrace.delivery.planning.presenter import DECISIONS, code_span, preview_line
+from tailrace.delivery.planning.presenter import DECISIONS, code_span
 from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
 from tailrace.errors import TailraceError
 from tailrace.gateway.chat_settings import switched
@@ -24,15 +23,12 @@ from tailrace.gateway.chats.chat_words import (
     ended_by_leaving,
     missed,
     model_name,
-    nothing_of_yours,
     unanswered,
 )
 from tailrace.gateway.chats.place_runs import PlaceRuns
 from tailrace.gateway.chats.place_sessions import PlaceSessions
 from tailrace.gateway.deliveries import Deliveries
 from tailrace.gateway.inbound.speaker_names import SpeakerNames
-
-MAX_QUESTION = 80  # characters of the question that a conversation is known by
 
 
 class AskAgent(Protocol):
@@ -61,12 +57,10 @@ class ChatCommands:
             "approve": self._approve,
             "deny": self._deny,
             "new": self._begin,
-            "back": self._go_back,
             "stop": self._stop,
             "steer": partial(self._say_meanwhile, "steer"),
             "queue": partial(self._say_meanwhile, "queue"),
             "model": self._model,
-            "verbose": self._switch_verbose,
             "yolo": self._switch_yolo,
             "status": self._status,
         }
@@ -125,7 +119,7 @@ class ChatCommands:
             waited, below = "", list[str]()
         else:
             waited, below = unanswered(stopped), stopped
-        told = STOPPED + waited if stopped else nothing_of_yours(await self._runs.others_served(place, sender))
+        told = STOPPED + waited if stopped else "Nothing of yours is running."
         self._deliveries.say(place, told, key, below=below, only_for=sender)
         return ""
 
@@ -147,27 +141,8 @@ class ChatCommands:
             return NO_CONVERSATIONS
         if not (question and await self._sessions.was_moved_by(place, key)):  # else what runs there now answers it
             stopped, ended = await self._leave(place, message.sender)
-            can_go_back = await self._sessions.begin(place, key)
-            back = " /back returns to the one before." if can_go_back else ""
-            self._deliveries.say(place, f"A new conversation begins.{back}{ended}", key, below=stopped)
-        if question:
-            await self._ask(replace(message, text=question))
-        return ""
-
-    async def _go_back(self, message: MessageReceived, question: str) -> str:
-        place, key = message.place, message.update_id
-        if self._sessions.is_whole_chat(place):
-            return NO_CONVERSATIONS
-        if not (question and await self._sessions.was_moved_by(place, key)):
-            before = await self._sessions.conversation_before(place, key)
-            if before is None:
-                return "There is no conversation before this one."
-            stopped, ended = await self._leave(place, message.sender)
-            leaves_something = await self._sessions.go_back(place, key)
-            began = code_span(preview_line(question_of(before.first), MAX_QUESTION) or "a file")
-            other = "/back returns to the other one." if leaves_something else ""
-            lines = [f"Back in the conversation that began with {began}", (other + ended).strip()]
-            self._deliveries.say(place, "\n".join(filter(None, lines)), key, below=stopped)
+            await self._sessions.begin(place, key)
+            self._deliveries.say(place, f"A new conversation begins.{ended}", key, below=stopped)
         if question:
             await self._ask(replace(message, text=question))
         return ""
@@ -200,14 +175,6 @@ class ChatCommands:
         await self._sessions.choose_model(place, name)
         return f"The model is {code_span(name)} from now on."
 
-    async def _switch_verbose(self, message: MessageReceived, argument: str) -> str:
-        place = message.place
-        on = switched(argument, now=self._sessions.chrome(await self._sessions.chosen(place)) == "verbose")
-        if on is None:
-            return "/verbose, /verbose on or /verbose off."
-        await self._sessions.choose_verbose(place, on=on)
-        return "Tools are shown in full from now on." if on else "Tools are no longer shown in full."
-
     async def _switch_yolo(self, message: MessageReceived, argument: str) -> str:
         place = message.place
         on = switched(argument, now=await self._sessions.is_yolo(place))
@@ -232,8 +199,6 @@ class ChatCommands:
             f"running: {', '.join(ids[: len(ids) - len(waiting)]) or 'nothing'}",
             *([f"waiting: {len(waiting)}"] if waiting else []),
         ]
-        if others := await self._runs.others_served(place, sender):
-            lines.append(f"running for others: {', '.join(others)}")
         if asked := await self._runs.open_approval(place, sender):
             ours = asked.requester == self._runs.requester(sender)
             whom = "for your approval" if ours else f"for approval by {await self._names.requester_of(asked)}"

@@ -9,7 +9,6 @@ from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.planning.presenter import code_span
 from tailrace.delivery.port import MessageReceived, Platform, Sender, Update
 from tailrace.gateway.chat_settings import Pairing, is_allowed
-from tailrace.gateway.chats.chat_words import WELCOME
 from tailrace.gateway.deliveries import Deliveries
 
 log = logging.getLogger("tailrace.gateway")
@@ -47,7 +46,7 @@ class Newcomers:
                 log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
             return
         name = update.sender.name or await self._platform.display_name(update.sender)
-        code = await self._pairing.code_for(user, name, update.place)
+        code = await self._pairing.code_for(user, name)
         if code is not None and code != self._told_codes.get(user):
             self._remember_told(user, code)
             command = code_span(f"tailrace gateway --pair {code}")
@@ -59,12 +58,3 @@ class Newcomers:
         self._told_codes[user] = code
         if len(self._told_codes) > MAX_TOLD_CODES:
             self._told_codes.popitem(last=False)
-
-    async def welcome(self) -> None:
-        """Tells people in their chats that a code of theirs was accepted, in any process. Runs until it is cancelled.
-        Raises `JournalError`."""
-        while True:
-            known = await self._pairing.newest_accepted()
-            for one in await self._pairing.take_welcomes(self._platform.name):
-                self._deliveries.say(one.place, WELCOME, f"paired.{one.code}", "pairing")
-            await self._pairing.until_accepted(known)

@@ -63,13 +63,6 @@ class PlaceRuns:
         requester, running = self.requester(sender), await turns_of_chat(self._app.journal, place)
         return [run for run in running if requester_of_turn(run) == requester]
 
-    async def others_served(self, place: Place, sender: Sender) -> list[str]:
-        """Whose answers are under way in the threads of the chat, beside this person's. Empty for a conversation: its
-        runs belong to everybody in it."""
-        running = await turns_of_chat(self._app.journal, place) if self._sessions.is_whole_chat(place) else []
-        others = dict.fromkeys(requester_of_turn(run) for run in running)
-        return [await self._names.called(one) for one in others if one != self.requester(sender)]
-
     async def stop(self, place: Place, sender: Sender, key: str = "") -> list[str]:
         """The runs that there were to stop. With the `key` of a command each thread is told once, where it is about
         all."""

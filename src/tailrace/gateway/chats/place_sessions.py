@@ -1,4 +1,4 @@
-"""Which conversation a place has now, and what was chosen for it: the model, how much is shown, approvals.
+"""Which conversation a place has now, and what was chosen for it: the model, approvals.
 
 Knows no platform by name, starts nothing and says nothing.
 """
@@ -9,9 +9,7 @@ from msgspec.structs import replace
 
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
-from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.planning.planner import Showing
-from tailrace.delivery.planning.presenter import Chrome
 from tailrace.delivery.port import Place, Platform
 from tailrace.gateway.chat_settings import ChatSettings, ChatSettingsStore
 from tailrace.ports import SessionRuns
@@ -20,10 +18,9 @@ from tailrace.ports import SessionRuns
 class PlaceSessions:
     """The sessions of the places of one platform."""
 
-    def __init__(self, app: App, platform: Platform, settings: PlatformSettings, chats: ChatSettingsStore) -> None:
+    def __init__(self, app: App, platform: Platform, chats: ChatSettingsStore) -> None:
         self._app = app
         self._platform = platform
-        self._settings = settings
         self._chats = chats
         self._yolo: set[str] = set()  # sessions; for as long as the process lives
 
@@ -37,30 +34,14 @@ class PlaceSessions:
         chosen = await self._chats.of(place.key)
         return chosen.generation > 0 or await self._turns(place, chosen.generation) is not None
 
-    async def begin(self, place: Place, update_id: str) -> bool:
-        """A new conversation begins in the place. Whether there is one before it to go back to."""
-        session = await self.session_of(place)
-        self._yolo.discard(session)
-        is_empty = await self._app.journal.session(session, TURN_KIND) is None
-        now = await self._chats.update(place.key, lambda known: known.begun_anew(update_id, is_empty=is_empty))
-        return now.before is not None and await self._turns(place, now.before) is not None
+    async def begin(self, place: Place, update_id: str) -> None:
+        """A new conversation begins in the place."""
+        self._yolo.discard(await self.session_of(place))
+        await self._chats.update(place.key, lambda known: known.begun_anew(update_id))
 
     async def was_moved_by(self, place: Place, update_id: str) -> bool:
-        """Whether this update has begun the conversation, or led back to it: it comes again."""
+        """Whether this update has begun the conversation: it comes again."""
         return (await self._chats.of(place.key)).moved_by == update_id
-
-    async def conversation_before(self, place: Place, update_id: str) -> SessionRuns | None:
-        """The conversation that `go_back` leads to; None where there is none, or nothing is left of it."""
-        chosen = await self._chats.of(place.key)
-        wanted = chosen.generation if chosen.moved_by == update_id else chosen.before
-        return None if wanted is None else await self._turns(place, wanted)
-
-    async def go_back(self, place: Place, update_id: str) -> bool:
-        """The place has the conversation before the last new one again; the next time that one. Whether anything was
-        said in that one."""
-        self._yolo.discard(await self.session_of(place))
-        now = await self._chats.update(place.key, lambda known: known.gone_back(update_id))
-        return now.before is not None and await self._turns(place, now.before) is not None
 
     async def _turns(self, place: Place, generation: int) -> SessionRuns | None:
         return await self._app.journal.session(session_name(place, generation), TURN_KIND)
@@ -73,15 +54,11 @@ class PlaceSessions:
         if not self.is_thread_of_chat(place):
             return chosen
         chat = await self._chats.of(replace(place, thread="").key)
-        verbose = chat.verbose if chosen.verbose is None else chosen.verbose
-        return replace(chosen, model=chosen.model or chat.model, verbose=verbose)
+        return replace(chosen, model=chosen.model or chat.model)
 
     async def choose_model(self, place: Place, model: str) -> None:
         """Empty: that of the whole chat, or of the config."""
         await self._chats.update(place.key, lambda known: replace(known, model=model))
-
-    async def choose_verbose(self, place: Place, *, on: bool) -> None:
-        await self._chats.update(place.key, lambda known: replace(known, verbose=on))
 
     async def is_yolo(self, place: Place) -> bool:
         return not self._yolo.isdisjoint(await self._sessions_for(place))
@@ -100,13 +77,6 @@ class PlaceSessions:
         """The sessions whose switches hold here: that of the conversation, and of the whole chat."""
         places = [place, replace(place, thread="")] if self.is_thread_of_chat(place) else [place]
         return [await self.session_of(one) for one in places]
-
-    def chrome(self, chosen: ChatSettings) -> Chrome:
-        """How much is shown of tools: what `/verbose` has chosen, else what the config says."""
-        configured = self._settings.tools
-        if chosen.verbose is None:
-            return configured
-        return "verbose" if chosen.verbose else "lines" if configured == "verbose" else configured
 
     def showing(self, place: Place) -> Showing:
         streaming = self._app.config.streaming

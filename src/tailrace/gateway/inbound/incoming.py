@@ -47,7 +47,6 @@ class Incoming(NamedTuple):
     respond: Literal["mentions", "all"] = "mentions"
     is_whole_chat: bool = False  # outside of the threads of a chat in which each thread is a conversation
     continues_paste: bool = False  # a part of the same paste is held
-    follows_comment: bool = False  # it is forwarded right after a comment that has become a question
     in_conversation: bool | None = None  # it stands in a thread that is a conversation of the bot; None: not known yet
     open_question: OpenQuestion | None = None  # in this place; None: not known yet
 
@@ -100,7 +99,7 @@ def _is_unknown_command(incoming: Incoming) -> bool:
 
 def _is_not_for_us(incoming: Incoming) -> bool:
     """What continues a paste belongs to it: one photo of an album alone has the caption that mentions the bot."""
-    if incoming.is_for_us or incoming.continues_paste or incoming.follows_comment:
+    if incoming.is_for_us or incoming.continues_paste:
         return False
     return incoming.message.to_others or not incoming.needed_in_conversation()
 

@@ -1,4 +1,4 @@
-"""Messages that a client has split or sent in two: the parts of a paste, a forwarded message and its comment (G89).
+"""Messages that a client has split: the parts of a paste, or what it sends at once (G89).
 
 Pure: every method that needs the time takes it as a parameter. Knows no platform and starts nothing.
 """
@@ -16,16 +16,10 @@ PASTE_GAP_S = 1.5
 
 class Pastes:
     """A message at the size limit is held for `PASTE_GAP_S`; the sender's next message in the same place within that
-    time is appended to it.
-
-    A client sends a forwarded message and its comment as two messages. Where the comment comes first and alone
-    addresses the bot, the forwarded message `follows_comment`; where it comes second, the forwarded message has been
-    `set_aside`, and is one question with it."""
+    time is appended to it."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], tuple[MessageReceived, float]] = {}
-        self._aside: dict[tuple[str, str], tuple[MessageReceived, float]] = {}
-        self._asked: dict[tuple[str, str], float] = {}  # until when what is forwarded belongs to the last question
 
     @property
     def due_at(self) -> float | None:
@@ -36,21 +30,6 @@ class Pastes:
         """Whether a part of the same paste is held."""
         return _of_sender(message) in self._held
 
-    def follows_comment(self, message: MessageReceived, now: float) -> bool:
-        """Whether the message is forwarded right after a comment that has become a question."""
-        return message.forwarded and now <= self._asked.get(_of_sender(message), float("-inf"))
-
-    def note_asked(self, message: MessageReceived, now: float) -> None:
-        """The message has become a question."""
-        self._asked = {key: until for key, until in self._asked.items() if now <= until}
-        self._asked[_of_sender(message)] = now + PASTE_GAP_S
-
-    def set_aside(self, message: MessageReceived, now: float) -> None:
-        """Keeps a forwarded message that is not addressed to the bot: a comment that mentions the bot may follow."""
-        self._aside = {key: one for key, one in self._aside.items() if now <= one[1]}
-        if message.forwarded:
-            self._aside[_of_sender(message)] = (message, now + PASTE_GAP_S)
-
     def take_of_sender(self, message: MessageReceived) -> MessageReceived | None:
         """The held message of this message's sender, as it is."""
         held = self._held.pop(_of_sender(message), None)
@@ -59,8 +38,7 @@ class Pastes:
     def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
         """The complete message, or None while another part may arrive."""
         key = _of_sender(message)
-        aside = self._aside.pop(key, None)
-        held = self._held.pop(key, None) or (aside if aside is not None and now <= aside[1] else None)
+        held = self._held.pop(key, None)
         whole = joined_message(held[0], message) if held is not None else message
         if not message.at_limit:
             return whole

@@ -356,7 +356,7 @@ def _question_in(update: port.Update) -> str:
     """What a command asks beside what it does. A client shows nothing of a command whose answer one person alone sees:
     without its question the answer would stand below nothing."""
     command = command_in(update.text) if isinstance(update, port.MessageReceived) else None
-    return command.argument if command is not None and command.name in ("new", "back") else ""
+    return command.argument if command is not None and command.name == "new" else ""
 
 
 def _nonce(key: str) -> dict[str, Any]:

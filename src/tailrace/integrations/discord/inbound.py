@@ -36,7 +36,6 @@ def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageRe
         addressed=private or said.calls_bot or said.replies_to_bot,
         at_limit=len(message.content) >= MESSAGE_LIMIT or bool(message.message_snapshots),
         message_id=str(message.id),
-        forwarded=bool(message.message_snapshots) and not message.content,
         quoted=quoted,
         reply_to=str(message.reference.message_id or "") if message.reference is not None else "",
     )

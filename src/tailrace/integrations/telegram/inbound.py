@@ -188,7 +188,6 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> po
         addressed=private or named or _replies_to(message, me),
         at_limit=_may_go_on(message, said),
         message_id=str(message.message_id),
-        forwarded=forwarded is not None,
         quoted=(forwarded,) if forwarded is not None else quoted_in(message, me),
     )
 

@@ -292,7 +292,6 @@ def received(
                 attachments=attachments,
                 at_limit=len(said) >= MAX_TEXT_CHARS or forwarded or message.type in _IN_ALBUMS,
                 message_id=message.id,
-                forwarded=forwarded,
                 late_s=now_s - written_s if (written_s := int(message.timestamp)) < started_s - DOWNTIME_S else None,
             )
 
