@@ -1,4 +1,4 @@
-"""Takes the page's libraries from npm, as built files: `scripts/update_vendor.py`, which needs npm. Users build nothing.
+"""Takes the page's libraries from npm, as built files: `scripts/update_vendor.py` (needs npm). Users build none.
 
 Versions stand here. A library in UMD form becomes a module with one export, so that the page and an exported file
 import it like any other; KaTeX stays a script of its own, which a page with a formula loads.
