@@ -27,6 +27,9 @@ from tailrace.events import (
     RunFailure,
     RunFinished,
     Snapshot,
+    SteerAccepted,
+    SteerCommitted,
+    SteerFact,
     ToolOutputRecorded,
 )
 from tailrace.journal.memory import MemoryJournal
@@ -440,9 +443,13 @@ async def test_N164_a_fork_that_is_given_a_message_before_it_begins_inherits_all
             await app.agents.finished(run.id)
         spec = await app.agents.forked_turn(ForkRequest(run.id, 0, user("Who am I?")))
         first = await app.agents.submit(TurnSpec(user("Wait.")), session="s2")
+        await shown(app, first.id)  # the stalled answer is this run's: stopped sooner, it would leave it to the fork
         forked = await app.agents.submit(msgspec.structs.replace(spec, busy="queue"), session="s2")
         await app.journal.signal(forked.id, steer_signal("steer_1", "Shortly.", "me"))
         await app.agents.stop(first.id)
         await app.agents.finished(forked.id)
-        asked = server.requests[-1].json()["messages"]
-    assert [m["content"] for m in asked[1:4]] == ["I am Ann.", "Hello Ann.", "Who am I?"]
+        steered = [type(e.event) for e in await app.journal.read(forked.id) if isinstance(e.event, SteerFact)]
+        asked = [m["content"] for m in server.requests[-1].json()["messages"]]
+    assert asked[1:4] == ["I am Ann.", "Hello Ann.", "Who am I?"]
+    assert steered == [SteerAccepted, SteerCommitted]
+    assert asked[-1] == "Shortly."

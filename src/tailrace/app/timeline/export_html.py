@@ -27,6 +27,7 @@ from tailrace.ports import Journal
 
 _ENTRY: Final = "inspector/exported.js"
 _STYLES: Final = (
+    "style/variables.css",
     "style/base.css",
     "style/answer.css",
     "style/approvals.css",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
@@ -16,11 +17,16 @@ from aiohttp import web
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Handler, Route
 
-_MEDIA_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_MEDIA_TYPES: Final = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
 # Only our own scripts run, and they may connect to this server only: model output cannot load anything (J123).
 _HEADERS: Final = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Referrer-Policy": "no-referrer",
@@ -58,7 +64,15 @@ def _page_files(directory: Traversable, prefix: str = "") -> Iterator[tuple[str,
 
 
 def _serve(content: bytes, media_type: str) -> Handler:
-    async def serve(_: web.Request) -> web.Response:
-        return web.Response(body=content, content_type=media_type, charset="utf-8", headers=_HEADERS)
+    etag = sha256(content).hexdigest()[:32]
+
+    async def serve(request: web.Request) -> web.Response:
+        if any(known.value in (etag, "*") for known in request.if_none_match or ()):
+            unchanged = web.Response(status=304, headers=_HEADERS)
+            unchanged.etag = etag
+            return unchanged
+        answer = web.Response(body=content, content_type=media_type, charset="utf-8", headers=_HEADERS)
+        answer.etag = etag
+        return answer
 
     return serve
