@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,12 @@ from acp.exceptions import RequestError
 from acp.schema import (
     AllowedOutcome,
     ClientCapabilities,
-    CreateTerminalResponse,
     DeniedOutcome,
-    EnvVariable,
     FileSystemCapabilities,
     InitializeResponse,
-    KillTerminalResponse,
     ReadTextFileResponse,
-    ReleaseTerminalResponse,
     RequestPermissionResponse,
-    TerminalOutputResponse,
     TextContentBlock,
-    WaitForTerminalExitResponse,
     WriteTextFileResponse,
 )
 
@@ -61,20 +55,6 @@ async def next_model_call(provider: FaultyProvider, after: int) -> RecordedReque
     return request
 
 
-class _Terminal:
-    """A command as an editor runs it."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.output = b""
-        self.reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            self.output += line
-
-
 class Editor:
     """Satisfies the SDK's `Client`. Keeps what it was told; answers what it is asked."""
 
@@ -85,9 +65,6 @@ class Editor:
         self.silent = False  # asked for a permission, it says nothing
         self.buffers: dict[str, str] = {}  # unsaved, by path
         self.written: dict[str, str] = {}
-        self.terminals: dict[str, _Terminal] = {}
-        self.created: list[dict[str, Any]] = []
-        self.released: list[str] = []
         self._came = asyncio.Condition()
 
     def on_connect(self, conn: Any) -> None:
@@ -149,51 +126,6 @@ class Editor:
         self.written[path] = self.buffers[path] = content
         return WriteTextFileResponse()
 
-    async def create_terminal(
-        self,
-        session_id: str,
-        command: str,
-        args: list[str] | None = None,
-        env: list[EnvVariable] | None = None,
-        cwd: str | None = None,
-        output_byte_limit: int | None = None,
-        **_: Any,
-    ) -> CreateTerminalResponse:
-        own = {variable.name: variable.value for variable in env or ()}
-        self.created.append({"command": command, "args": args, "env": own, "cwd": cwd, "limit": output_byte_limit})
-        process = await asyncio.create_subprocess_exec(
-            command,
-            *(args or ()),
-            cwd=cwd,
-            env={**os.environ, **own},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        name = f"term_{len(self.terminals)}"
-        self.terminals[name] = _Terminal(process)
-        async with self._came:
-            self._came.notify_all()
-        return CreateTerminalResponse(terminal_id=name)
-
-    async def terminal_output(self, session_id: str, terminal_id: str, **_: Any) -> TerminalOutputResponse:
-        return TerminalOutputResponse(output=self.terminals[terminal_id].output.decode(), truncated=False)
-
-    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str, **_: Any) -> WaitForTerminalExitResponse:
-        terminal = self.terminals[terminal_id]
-        code = await terminal.process.wait()
-        await terminal.reading
-        return WaitForTerminalExitResponse(exit_code=code if code >= 0 else None, signal=None if code >= 0 else "KILL")
-
-    async def kill_terminal(self, session_id: str, terminal_id: str, **_: Any) -> KillTerminalResponse:
-        with suppress(ProcessLookupError):
-            self.terminals[terminal_id].process.kill()
-        return KillTerminalResponse()
-
-    async def release_terminal(self, session_id: str, terminal_id: str, **_: Any) -> ReleaseTerminalResponse:
-        self.released.append(terminal_id)
-        return ReleaseTerminalResponse()
-
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         raise RequestError.method_not_found(method)
 
@@ -243,7 +175,6 @@ async def tailrace_acp(
     *,
     editor: Editor | None = None,
     files: bool = False,
-    terminal: bool = False,
     variables: Mapping[str, str] | None = None,
 ) -> AsyncIterator[AgentProcess]:
     """Starts it and says hello; it ends with the block, and its stderr must be empty of tracebacks."""
@@ -271,7 +202,7 @@ async def tailrace_acp(
             running.initialized = await connection.initialize(
                 protocol_version=1,
                 client_capabilities=ClientCapabilities(
-                    fs=FileSystemCapabilities(read_text_file=files, write_text_file=files), terminal=terminal
+                    fs=FileSystemCapabilities(read_text_file=files, write_text_file=files)
                 ),
             )
         yield running

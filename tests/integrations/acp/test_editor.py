@@ -67,13 +67,11 @@ async def test_what_is_no_clear_yes_means_no(answer: Any, decision: str | None) 
 
 
 async def test_answers_without_what_was_asked_for_are_refusals() -> None:
-    editor, connection = editor_with({"result": {}}, {"result": {"content": 5}}, {"result": {"terminalId": None}})
+    editor, connection = editor_with({"result": {}}, {"result": {"content": 5}})
     with pytest.raises(EditorRefused):
         await editor.read_text("s", "/a")
     with pytest.raises(EditorRefused):
         await editor.read_text("s", "/a")
-    with pytest.raises(EditorRefused):
-        await editor.create_terminal("s", {"command": "ls"})
     await connection.close()
 
 
@@ -82,7 +80,7 @@ async def test_a_turn_does_not_take_the_end_of_the_connection_for_an_answer() ->
     editor, connection = editor_with()
     waiting = [
         asyncio.create_task(editor.ask_permission("s", {})),
-        asyncio.create_task(editor.terminal_exit("s", "t")),
+        asyncio.create_task(editor.read_text("s", "/a")),
         asyncio.create_task(editor.write(b"line\n")),
     ]
     for _ in range(20):

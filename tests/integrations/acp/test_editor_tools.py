@@ -1,8 +1,7 @@
-"""Files and commands in the editor's hands: unsaved buffers, changes that it can undo, its own terminals."""
+"""Files in the editor's hands: unsaved buffers, and changes that it can undo."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +20,6 @@ TURNS = {
     "writes": [reply(call("write_file", {"path": "deep/new.txt", "content": "fresh\n"})), reply("Written.")],
     "leaves": [reply(call("write_file", {"path": "../out.txt", "content": "x"})), reply("No.")],
     "links": [reply(call("read_file", {"path": "link.txt"})), reply("No.")],
-    "runs": [reply(call("terminal", {"command": "echo $TEST_KEY-in-$(basename $PWD); exit 3"})), reply("Ran.")],
-    "sleeps": [reply(call("terminal", {"command": "sleep 60"})), reply("Awake.")],
-    "slow": [reply(call("terminal", {"command": "echo begun; sleep 60", "timeout_s": 1})), reply("Late.")],
-    "removes": [reply(call("terminal", {"command": "rm -rf doomed"})), reply("Kept.")],
 }
 
 
@@ -48,7 +43,7 @@ async def room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Room]:
         providers = {"test": {"dialect": "chat", "base_url": provider.openai_url, "key_env": "TEST_KEY"}}
         write_config(base / "home", provider.openai_url, providers=providers)
         variables = {"TEST_KEY": KEY}
-        async with tailrace_acp(base / "home", directory, files=True, terminal=True, variables=variables) as agent:
+        async with tailrace_acp(base / "home", directory, files=True, variables=variables) as agent:
             agent.editor.buffers[str(directory / "notes.txt")] = "unsaved\n"
             agent.editor.buffers[str(base / "outside.txt")] = "secret\n"
             yield Room(agent, provider, directory)
@@ -89,19 +84,6 @@ async def test_the_editor_is_not_asked_for_what_lies_outside(room: Room, model: 
     assert room.agent.editor.written == already
 
 
-async def test_a_command_runs_in_the_editors_terminal_without_our_keys(room: Room) -> None:
-    editor = room.agent.editor
-    session = await room.agent.session("runs")
-    await room.agent.prompt(session)
-    assert results(room) == ["Error: -in-real\n[exit code 3]"]
-    (shown,) = editor.calls(session)
-    name = f"term_{len(editor.terminals) - 1}"
-    assert shown["content"] == [{"type": "terminal", "terminalId": name}]
-    assert (shown["kind"], shown["status"]) == ("execute", "failed")
-    assert name in editor.released
-    assert editor.created[-1]["env"]["TEST_KEY"] == ""
-
-
 async def test_a_key_in_a_question_is_not_kept_in_the_title(room: Room) -> None:
     session = await room.agent.session("ok")
     await room.agent.prompt(session, f"Is {KEY} my key?")
@@ -110,32 +92,3 @@ async def test_a_key_in_a_question_is_not_kept_in_the_title(room: Room) -> None:
     (kept,) = [one.title for one in listed if one.session_id == session]
     assert told["title"] == kept
     assert KEY not in kept
-
-
-async def test_cancel_kills_the_command_in_the_terminal(room: Room) -> None:
-    editor = room.agent.editor
-    before = len(editor.terminals)
-    session = await room.agent.session("sleeps")
-    turn = asyncio.create_task(room.agent.prompt(session))
-    await editor.until(lambda _: len(editor.terminals) > before)
-    await room.agent.agent.cancel(session_id=session)
-    assert (await turn).stop_reason == "cancelled"
-    name = f"term_{before}"
-    assert await editor.terminals[name].process.wait() != 0
-    assert name in editor.released
-
-
-async def test_a_command_that_takes_too_long_is_ended(room: Room) -> None:
-    session = await room.agent.session("slow")
-    await room.agent.prompt(session)
-    assert results(room) == ["Error: begun\n[ended after 1 s: it had not finished]"]
-
-
-async def test_approvals_come_before_the_editors_terminal(room: Room) -> None:
-    editor = room.agent.editor
-    before = len(editor.terminals)
-    editor.decide = lambda _: "deny"
-    session = await room.agent.session("removes")
-    await room.agent.prompt(session)
-    assert len(editor.permissions) == 1
-    assert len(editor.terminals) == before

@@ -178,18 +178,6 @@ def test_the_gauge_counts_what_anthropic_counts_apart() -> None:
     assert used == [115]
 
 
-def test_the_editors_terminal_is_shown_in_the_command_that_runs() -> None:
-    begun = next(at for at, entry in enumerate(LOG) if isinstance(entry.event, ToolCallChunk)) + 1
-    content = [{"type": "terminal", "terminalId": "t1"}]
-    updates = encoder()
-    updates.feed(LOG[: begun - 1])
-    assert updates.attach_terminal("t1") == b""  # the command has not begun
-    updates.feed(LOG[begun - 1 : begun])
-    assert [update["content"] for update in read(updates.attach_terminal("t1"))] == [content]
-    ended = [update for update in read(updates.feed(LOG[begun:])) if update.get("toolCallId") == "run_1.call0"]
-    assert [update.get("content") for update in ended] == [content]  # progress lines do not replace it
-
-
 def test_a_file_that_is_written_whole_shows_what_it_held() -> None:
     args = {"path": "a.txt", "content": "new"}
     log = [

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import ContextVar
-from typing import Any, Final, Literal, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
-import msgspec
 from acp.connection import Connection
 from acp.exceptions import RequestError
 from acp.schema import ClientCapabilities
@@ -80,15 +79,6 @@ class EditorRefused(ToolRefused):
     """The editor answered with an error, or not in time."""
 
 
-class TerminalExit(msgspec.Struct, frozen=True):
-    """How a command in the editor's terminal ended, and what it printed."""
-
-    output: str
-    truncated: bool = False
-    code: int | None = None
-    signal: str | None = None
-
-
 class Editor:
     """One connection. `connect` must be called before anything is asked."""
 
@@ -140,38 +130,6 @@ class Editor:
         """Raises `EditorRefused`."""
         params = {"sessionId": session_id, "path": path, "content": text}
         await self._request("fs/write_text_file", params, timeout_s=FS_TIMEOUT_S)
-
-    # ── terminals ────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def create_terminal(self, session_id: str, command: JsonObject) -> str:
-        """The id of a terminal in which the command runs. Raises `EditorRefused`."""
-        answer = await self._request("terminal/create", {"sessionId": session_id, **command}, timeout_s=FS_TIMEOUT_S)
-        if not isinstance(answer, dict) or not isinstance(terminal_id := answer.get("terminalId"), str):
-            raise EditorRefused("the editor made no terminal")
-        return terminal_id
-
-    async def terminal_exit(self, session_id: str, terminal_id: str) -> TerminalExit:
-        """Waits for the command's end. Raises `EditorRefused`."""
-        params = {"sessionId": session_id, "terminalId": terminal_id}
-        ended = await self._request("terminal/wait_for_exit", params)
-        code, signal = (ended.get("exitCode"), ended.get("signal")) if isinstance(ended, dict) else (None, None)
-        shown = await self.terminal_output(session_id, terminal_id)
-        return msgspec.structs.replace(
-            shown, code=code if isinstance(code, int) else None, signal=signal if isinstance(signal, str) else None
-        )
-
-    async def terminal_output(self, session_id: str, terminal_id: str) -> TerminalExit:
-        """What the command has printed so far. Raises `EditorRefused`."""
-        params = {"sessionId": session_id, "terminalId": terminal_id}
-        shown = await self._request("terminal/output", params, timeout_s=FS_TIMEOUT_S)
-        if not isinstance(shown, dict):
-            raise EditorRefused("the editor gave no output")
-        return TerminalExit(str(shown.get("output") or ""), bool(shown.get("truncated")))
-
-    async def end_terminal(self, how: Literal["kill", "release"], session_id: str, terminal_id: str) -> None:
-        """Raises `EditorRefused`."""
-        params = {"sessionId": session_id, "terminalId": terminal_id}
-        await self._request(f"terminal/{how}", params, timeout_s=FS_TIMEOUT_S)
 
     async def _request(self, method: str, params: JsonObject, *, timeout_s: float | None = None) -> Any:
         if self._connection is None:

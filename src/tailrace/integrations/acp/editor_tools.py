@@ -1,4 +1,4 @@
-"""The built-in tools in the editor's hands: files as its buffers have them, commands in its own terminals.
+"""The built-in file tools in the editor's hands: files as its buffers have them.
 
 Where a path may lead, what is asked first and what is kept in a checkpoint is decided as ever, before any of these run.
 An editor that cannot do a thing leaves it to the tool as it is without one.
@@ -9,29 +9,17 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import re
 import stat
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
 
-from tailrace.integrations.acp.editor import Editor, EditorRefused, TerminalExit
+from tailrace.integrations.acp.editor import Editor, EditorRefused
 from tailrace.integrations.acp.tool_updates import absolute
 from tailrace.ports import Tool, ToolContext, ToolOutcome
-from tailrace.system.own_task import finish
 from tailrace.tools.file_change import file_change
 from tailrace.tools.patch import MAX_FILE_BYTES, Patch, PatchArgs, replace_text
 from tailrace.tools.paths import PathRefused, Place, opened_directory, parent_of, placed
 from tailrace.tools.read_file import ReadFile, ReadFileArgs, numbered
-from tailrace.tools.terminal import SHELL, Terminal, TerminalArgs, working_directory
-from tailrace.tools.typed import clipped, failed
 from tailrace.tools.write_file import WriteFile, WriteFileArgs, old_text, written
-
-OUTPUT_BYTES: Final = 30_000  # of a command, as the editor keeps it
-_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
-
-ShowTerminal = Callable[[str], Awaitable[None]]
 
 
 class EditorFiles:
@@ -120,81 +108,12 @@ class EditorPatch(Patch):
         return ToolOutcome(change.shown, change=await asyncio.to_thread(file_change, args.path, before, change.after))
 
 
-class EditorTerminal(Terminal):
-    """Commands run in a terminal that the user sees. `hidden` are variables whose values commands must not see."""
-
-    def __init__(
-        self,
-        editor: Editor,
-        session_id: str,
-        *,
-        environment: Mapping[str, str],
-        hidden: Collection[str],
-        show: ShowTerminal,
-    ) -> None:
-        super().__init__(environment)
-        self._editor = editor
-        self._session_id = session_id
-        self._variables = {"PAGER": "cat", "GIT_PAGER": "cat", **dict.fromkeys(hidden, "")}
-        self._show = show
-
-    async def execute(self, args: TerminalArgs, context: ToolContext) -> ToolOutcome:
-        if "\0" in args.command:
-            return failed("a command cannot hold a NUL character")
-        directory = await asyncio.to_thread(working_directory, args.directory, context)
-        try:
-            terminal_id = await self._create(args.command, directory)
-        except EditorRefused as exc:
-            return failed(f"the command was not run: {exc}")
-        try:
-            await self._show(terminal_id)
-            return await self._outcome(args, terminal_id)
-        except EditorRefused as exc:
-            return failed(str(exc))
-        except asyncio.CancelledError:
-            await finish(self._end("kill", terminal_id))
-            raise
-        finally:
-            await finish(self._end("release", terminal_id))
-
-    async def _create(self, command: str, directory: Path) -> str:
-        env = [{"name": name, "value": value} for name, value in self._variables.items()]
-        wanted = {"command": SHELL, "args": ["-c", "--", command], "cwd": str(directory), "env": env}
-        return await self._editor.create_terminal(self._session_id, {**wanted, "outputByteLimit": OUTPUT_BYTES})
-
-    async def _outcome(self, args: TerminalArgs, terminal_id: str) -> ToolOutcome:
-        try:
-            async with asyncio.timeout(args.timeout_s):
-                ended = await self._editor.terminal_exit(self._session_id, terminal_id)
-        except TimeoutError:
-            await self._end("kill", terminal_id)
-            shown = await self._editor.terminal_output(self._session_id, terminal_id)
-            return failed(_said(shown, f"[ended after {args.timeout_s} s: it had not finished]"))
-        note = f"[ended by signal {ended.signal}]" if ended.signal else f"[exit code {ended.code}]"
-        return ToolOutcome(_said(ended, note), ended.code == 0)
-
-    async def _end(self, how: Literal["kill", "release"], terminal_id: str) -> None:
-        """An editor that is gone, or slow, does not hold up a stop."""
-        with suppress(EditorRefused, TimeoutError):
-            async with asyncio.timeout(0.5):
-                await self._editor.end_terminal(how, self._session_id, terminal_id)
-
-
-def editor_tools(
-    editor: Editor,
-    session_id: str,
-    *,
-    environment: Mapping[str, str],
-    hidden: Collection[str],
-    show_terminal: ShowTerminal,
-) -> dict[str, Tool]:
+def editor_tools(editor: Editor, session_id: str) -> dict[str, Tool]:
     """What stands in for the built-in tools of the same names."""
     files = EditorFiles(editor, session_id)
     tools: list[Tool] = [EditorWriteFile(files)] if files.can_write else []
     if files.can_read:
         tools += [EditorReadFile(files), EditorPatch(files)]
-    if editor.offered.terminal:
-        tools.append(EditorTerminal(editor, session_id, environment=environment, hidden=hidden, show=show_terminal))
     return {tool.spec.name: tool for tool in tools}
 
 
@@ -225,9 +144,3 @@ def _prepare(place: Place) -> bool:
     if not stat.S_ISREG(status.st_mode):
         raise PathRefused(f"{place.asked} is {'a directory' if stat.S_ISDIR(status.st_mode) else 'no plain file'}")
     return True
-
-
-def _said(ended: TerminalExit, note: str) -> str:
-    plain = _ESCAPES.sub("", ended.output).replace("\r\n", "\n").rstrip("\n")
-    cut = "… earlier output left out …\n" if ended.truncated else ""
-    return f"{cut}{clipped(plain, OUTPUT_BYTES)}\n{note}".lstrip("\n")

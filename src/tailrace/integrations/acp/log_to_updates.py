@@ -1,7 +1,7 @@
 """A run's log as the `session/update` notifications of one turn, line by line.
 
-Pure, a function of the entries and of what the editor's own terminal adds (`attach_terminal`). Any cut of the log into
-batches gives the same bytes. A chunk of the answer becomes one line, made of a prefix that is encoded once a message.
+Pure, a function of the entries: any cut of the log into batches gives the same bytes. A chunk of the answer becomes one
+line, made of a prefix that is encoded once a message.
 
 An editor cannot be told to remove text. Where an attempt is withdrawn after its text was shown, a thought says so and
 the answer begins again under another `messageId`. The facts of an ended turn have the final text alone.
@@ -33,7 +33,6 @@ class _Call(msgspec.Struct):
     args: JsonObject | None = None
     title: str = ""
     status: tool_updates.ToolStatus = "pending"
-    terminal_id: str = ""
 
 
 class LogToUpdates:
@@ -248,9 +247,7 @@ class LogToUpdates:
         if self._loaded and call.status == "pending":  # the facts of an ended turn do not have its beginning
             begun = self._started(call.index, call.tool, None, call.args)
         call.status = "completed" if recorded.ok else "failed"
-        if call.terminal_id:
-            content = [tool_updates.terminal_content(call.terminal_id)]
-        elif recorded.ok and recorded.change is not None and recorded.change.diff:
+        if recorded.ok and recorded.change is not None and recorded.change.diff:
             content = [tool_updates.change_diff(recorded.change, self._directory)]
         else:
             content = tool_updates.output_content(call.tool, recorded.output, recorded.files)
@@ -266,22 +263,10 @@ class LogToUpdates:
 
     def _progress(self, index: int, text: str) -> bytes:
         call = self._calls.get(index)
-        if call is None or call.terminal_id:
+        if call is None:
             return b""
         shown = tool_updates.fenced(text) if tool_updates.kind_of(call.tool) == "execute" else text
         return self._call_line("tool_call_update", call, {"content": [tool_updates.text_content(shown)]})
-
-    def attach_terminal(self, terminal_id: str) -> bytes:
-        """Shows the editor's own terminal in the command that runs; empty where the log has not come to that."""
-        running = [
-            call for call in self._calls.values() if call.tool == tool_updates.TERMINAL and call.status == "in_progress"
-        ]
-        if not running:
-            return b""
-        running[-1].terminal_id = terminal_id
-        return self._call_line(
-            "tool_call_update", running[-1], {"content": [tool_updates.terminal_content(terminal_id)]}
-        )
 
     def _call_id(self, call: _Call) -> str:
         return f"{self._run_id}.call{call.index}"

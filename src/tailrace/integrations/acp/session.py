@@ -39,7 +39,6 @@ from tailrace.tools.typed import preview_line
 
 log = logging.getLogger("tailrace.integrations.acp")
 REQUESTER: Final = "editor"  # who answers the approvals of these runs: the user at this machine
-SHOWN_S: Final = 1.0  # for the log to come to the command whose terminal is shown
 _PAGE = 50
 
 YOLO: Final = "yolo"
@@ -114,8 +113,6 @@ class EditorSession:
         self.stored = stored
         self._app = app
         self._editor = editor
-        self._log: LogToUpdates | None = None  # of the turn that is shown
-        self._fed = asyncio.Event()  # it has read more of its log
         self._servers = SessionServers(servers, app.config.environment.without(app.secrets))
         self._watching: asyncio.Task[None] | None = None  # of a turn that was under way when the session was loaded
         self._loaded_run = ""
@@ -230,13 +227,7 @@ class EditorSession:
         await self._app.agents.stop(run_id, by=REQUESTER)
 
     async def _equip(self) -> None:
-        instead = editor_tools(
-            self._editor,
-            self.id,
-            environment=self._app.config.environment.without(self._app.secrets),
-            hidden=self._app.secrets,
-            show_terminal=self._show_terminal,
-        )
+        instead = editor_tools(self._editor, self.id)
         self._app.session_tools[self.id] = SessionTools(instead, await self._servers.tools())
 
     # ── what was said before ─────────────────────────────────────────────────────────────────────────────────
@@ -317,27 +308,12 @@ class EditorSession:
     async def _watch(self, run_id: str, updates: LogToUpdates, *, after: int = 0) -> None:
         """Shows the log from a cursor to its end. Cancelled, it leaves the run alone. Raises `RunParked`."""
         questions = _Questions(self._app, self._editor, self.id, run_id, updates)
-        self._log = updates
-        try:
-            async with FlatTaskGroup() as group:
+        async with FlatTaskGroup() as group:
+            questions.ask_open(group)
+            async for batch in follow(self._app.journal, run_id, after=after):
+                await self._editor.write(updates.feed(batch))
                 questions.ask_open(group)
-                async for batch in follow(self._app.journal, run_id, after=after):
-                    await self._editor.write(updates.feed(batch))
-                    self._fed.set()
-                    questions.ask_open(group)
-                questions.cancel_all()
-        finally:
-            self._log = None
-
-    async def _show_terminal(self, terminal_id: str) -> None:
-        """Returns when the editor shows the terminal in its call, or after `SHOWN_S`."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SHOWN_S):
-                while self._log is not None and not (lines := self._log.attach_terminal(terminal_id)):
-                    self._fed.clear()
-                    await self._fed.wait()
-                if self._log is not None:
-                    await self._editor.write(lines)
+            questions.cancel_all()
 
     async def remember(self, **changes: str | float) -> None:
         """Changes what is kept of the session. Before its first prompt there is nothing to find again."""

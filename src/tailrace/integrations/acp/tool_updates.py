@@ -94,10 +94,6 @@ def text_content(text: str) -> Content:
     return {"type": "content", "content": {"type": "text", "text": text}}
 
 
-def terminal_content(terminal_id: str) -> Content:
-    return {"type": "terminal", "terminalId": terminal_id}
-
-
 def fenced(text: str) -> str:
     """As a code block that nothing in the text can end."""
     fence = "`" * max(3, *(len(found) + 1 for found in _FENCES.findall(text)), 0)
