@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from journal.shared_journal import OpenShared, SharedJournalConformance
 from redis_server import redis_server
 from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.integrations.redis.bus import RedisBus
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Journal
 from tailrace.testing.conformance.journal import JournalConformance
-from tailrace.testing.conformance.shared_journal import OpenShared, SharedJournalConformance
 from tailrace.testing.conformance.wall_clock import WallClock
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from journal.shared_journal import OpenShared, SharedJournalConformance
 from tailrace.errors import CorruptLog
 from tailrace.events import Entry, RunFinished, StepFinished
 from tailrace.journal.fold import SEQUENCE, outputs_text
@@ -20,7 +21,6 @@ from tailrace.journal.stored.ended_runs import EndedRun
 from tailrace.ports import Journal, NewRun, Run, Signal
 from tailrace.testing.conformance.journal import JournalConformance
 from tailrace.testing.conformance.sample_runs import finished_sequence, started
-from tailrace.testing.conformance.shared_journal import OpenShared, SharedJournalConformance
 from tailrace.testing.conformance.wall_clock import WallClock
 
 
