@@ -195,7 +195,8 @@ async def tailrace_acp(
         )
     assert process.stdin is not None
     assert process.stdout is not None
-    connection: Any = ClientSideConnection(lambda _: editor, process.stdin, process.stdout, use_unstable_protocol=True)
+    client: Any = editor
+    connection: Any = ClientSideConnection(lambda _: client, process.stdin, process.stdout, use_unstable_protocol=True)
     running = AgentProcess(process, editor, connection, directory)
     try:
         async with asyncio.timeout(LONGEST_S):
