@@ -15,6 +15,7 @@ QUESTIONS = PlatformQuestions(
     secrets={"token_env": "MATTERMOST_TOKEN"},
     keys={"url": "the server, https://chat.example.org"},
     where="Integrations, Bot Accounts, Add Bot Account: its token is shown once",
+    pairing="send {code} to {bot} in a direct message",
     tidied={"url": partial(http_address, scheme="https")},
     user_ids=UserIds(re.compile(r"[a-z0-9]{26}"), "4xp9fdt77pncbef59f4k1qe83o"),
 )

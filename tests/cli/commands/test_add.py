@@ -1,8 +1,9 @@
-"""`tailrace add`: a platform is verified, and the config changed by lines alone."""
+"""`tailrace add`: a platform is verified, the person paired, and the config changed by lines alone."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import stat
 import sys
@@ -39,18 +40,30 @@ async def add(home: Path, *args: str, **variables: str) -> tuple[int | None, str
     return process.returncode, said.decode()
 
 
-async def test_a_person_types_the_token_and_is_told_of_the_code(tmp_path: Path) -> None:
+async def test_a_person_types_the_token_and_is_paired_by_a_code(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     async with FakeTelegram() as telegram:
         command = [sys.executable, "-m", "tailrace", "add", "telegram", "--set", f"base_url={telegram.url}"]
         async with VirtualTerminal(command, environment(tmp_path), columns=110) as terminal:
             await terminal.until("TELEGRAM_BOT_TOKEN (it is not shown):")
             terminal.enter(telegram.token)
+            await terminal.until("and it serves you")
+            [code] = re.findall(r"send (\d{6}) to", terminal.text)
+            stranger, ada = telegram.private(8), telegram.private(7)
+            telegram.write(stranger, "hello")
+            telegram.write(ada, "000000")
+            await telegram.until(lambda: ada.texts)
+            telegram.write(ada, code)
             assert await terminal.exit_code() == 0
-            assert "it answers with a code for tailrace gateway --pair" in terminal.text.replace("\n", " ")
+            assert stranger.texts == []
+            assert ada.texts == [
+                "That is not the code in the terminal.",
+                "Paired. I answer here once the gateway runs.",
+            ]
             assert telegram.token not in terminal.text
+            assert code not in str(telegram._unconfirmed()), "the code is no question to the model"
     config = load({}, tmp_path)
-    assert config.platforms.by_name["telegram"].allow == ()
+    assert config.platforms.by_name["telegram"].allow == ("7",)
     assert config.secret("TELEGRAM_BOT_TOKEN") == telegram.token
     assert stat.S_IMODE((tmp_path / "env").stat().st_mode) == 0o600
     text = (tmp_path / "config.yaml").read_text()
@@ -170,7 +183,7 @@ def test_an_address_without_a_scheme_is_named_as_it_was_read_where_nothing_answe
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         keys = [f"homeserver={address}", "user=@bot:localhost"]
-        code = add_command.run(Namespace(platform="matrix", set=keys, allow=["@ada:localhost"]))
+        code = add_command.run(Namespace(platform="matrix", set=keys, allow=["@ada:localhost"], no_pair=False))
     assert code == 1
     assert capsys.readouterr().err == f"error: matrix: no answer from https://{address} in time; nothing was changed\n"
 

@@ -1,4 +1,4 @@
-"""`tailrace add PLATFORM`: asks for the token, verifies it, and adds the platform to the config.
+"""`tailrace add PLATFORM`: asks for the token, verifies it, pairs you, and adds the platform to the config.
 
 The config is changed after the platform has answered, by lines that are added to it; a copy of the old file is kept.
 The token goes into `$TAILRACE_HOME/env`, which its owner alone may read, unless its variable is set already. Works
@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import getpass
 import os
+import re
+import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import fields, replace
 
@@ -29,11 +33,16 @@ from tailrace.cli.setup.platform_questions import (
 )
 from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
 from tailrace.config.load import Config, home_directory, load
-from tailrace.errors import ConfigError, PlatformError
+from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
+from tailrace.errors import ConfigError, JournalError, PlatformError
 from tailrace.plugins.installed import platforms, problems
 from tailrace.system.own_program import typed
 
 CHECK_TIMEOUT_S = 20.0
+PAIRING_TIMEOUT_S = 180.0
+REPLY_S = 5.0
+CONFIRM_S = 1.0  # the adapter confirms the code's message with its next request: else it would be a question
+_ANY_CODE = re.compile(r"\d{6}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow", action="append", default=[], metavar="ID", help="a user to serve; asked for otherwise"
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another key of the platform")
+    parser.add_argument("--no-pair", action="store_true", help="do not wait for a message of yours")
 
 
 def _usable(name: str) -> str:
@@ -75,6 +85,7 @@ class _Addition:
         self._secrets: dict[str, str] = {}  # typed here, by variable
         self._exported: list[str] = []  # variables that were found in the environment
         self._settings: dict[str, object] = {}
+        self._position = ""  # up to where the platform was read when the person was paired
 
     def run(self) -> int:
         """Raises `ConfigError` for a config that is broken or cannot be changed."""
@@ -87,8 +98,8 @@ class _Addition:
             return FAILED
         try:
             self._ask(config)
-            asyncio.run(self._connect(self._trial()))
-            self._allow()
+            sender = asyncio.run(self._connect(self._trial()))
+            self._allow(sender)
         except OddAnswer as mistake:
             print_error(str(mistake))
             return USAGE
@@ -188,17 +199,19 @@ class _Addition:
     def _file(self) -> Path:
         return self._home / "config.yaml"
 
-    def _new_text(self) -> str:
+    def _new_text(self, **settings: object) -> str:
         text = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
         try:
-            return with_platform(text, self._name, self._settings)
+            return with_platform(text, self._name, self._settings | settings)
         except ConfigError as exc:
             raise ConfigError(exc.message, key="platforms", file=str(self._file)) from exc
 
     def _trial(self) -> Config:
-        """The config as it will be. Raises `ConfigError` where it would not load."""
+        """The config as it will be; while pairing it serves every user, so that the bot accepts an invitation. Raises
+        `ConfigError` where it would not load."""
         with tempfile.TemporaryDirectory() as directory:
-            (Path(directory) / "config.yaml").write_text(self._new_text(), encoding="utf-8")
+            text = self._new_text(allow=["*"]) if self._pairs else self._new_text()
+            (Path(directory) / "config.yaml").write_text(text, encoding="utf-8")
             known = read_env_file(self._home / FILE_NAME)
             try:
                 config = load({**known, **os.environ, **self._secrets}, Path(directory))
@@ -206,7 +219,11 @@ class _Addition:
             except ConfigError as exc:  # in the trial's file, which is gone
                 raise ConfigError(exc.message, key=exc.key) from exc
 
-    async def _connect(self, config: Config) -> None:
+    @property
+    def _pairs(self) -> bool:
+        return self._asking and bool(self._questions.pairing) and not (self._args.allow or self._args.no_pair)
+
+    async def _connect(self, config: Config) -> Sender | None:
         """Raises `PlatformError` where the platform refuses."""
         from tailrace.gateway.registry import make_platform
 
@@ -215,14 +232,18 @@ class _Addition:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
                 account = await platform.check()
             sys.stderr.write(f"✓ {self._name}: {account}\n")
+            if not self._pairs:
+                return None
+            sender, self._position = await _paired(platform, account, self._questions.pairing)
+            return sender
         finally:
             await platform.close()
 
     # ── writing it ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _allow(self) -> None:
-        allowed: list[str] = list(self._args.allow)
-        if not allowed and self._asking and self._questions.own_id:
+    def _allow(self, sender: Sender | None) -> None:
+        allowed: list[str] = list(self._args.allow) or ([sender.id] if sender else [])
+        if not allowed and self._asking and not self._questions.pairing:
             allowed = [self._answer(f"{self._questions.own_id}: ", "--allow ID", "allow")]
         if allowed:
             self._settings["allow"] = [int(user) if user.isdecimal() else user for user in allowed]
@@ -241,6 +262,8 @@ class _Addition:
         write_config(self._file, text)
         config = load(os.environ)  # it must load
         sys.stderr.write(f"wrote {self._file}\n")
+        if self._position and config.store_is_kept:
+            asyncio.run(_keep_position(config, self._name, self._position))
         if is_whole_by_default(config, self._name):
             sys.stderr.write(f"answers appear whole: {STREAM_THERE}\n")
         if "allow" not in self._settings:
@@ -256,3 +279,95 @@ def _defaults(platform: str) -> dict[str, object]:
     """The keys of the platform's section, each with its default."""
     section = platforms()[platform].integration.settings
     return {field.name: field.default for field in fields(section)} if section is not None else {}
+
+
+class _PairingInbox:
+    """Waits for the message that holds the code."""
+
+    def __init__(self, platform: Platform, code: str) -> None:
+        self._platform, self._code = platform, code
+        self.paired: asyncio.Future[MessageReceived] = asyncio.get_running_loop().create_future()
+        self.read_up_to = ""  # with the code
+
+    async def put(self, update: Update) -> None:
+        if not isinstance(update, MessageReceived) or self.paired.done():
+            return
+        if self._code in update.text:
+            self.paired.set_result(update)
+        elif _ANY_CODE.fullmatch(update.text.strip()):
+            await _reply(self._platform, update, "That is not the code in the terminal.")
+
+    async def serves(self, sender: Sender) -> bool:
+        """Only the sender of the code is served."""
+        return self.paired.done() and self.paired.result().sender == sender
+
+    def connected(self) -> None:
+        pass
+
+    async def position(self) -> str:
+        return ""
+
+    @property
+    def holds_parts(self) -> bool:
+        return False
+
+    async def until_released(self, update_id: str) -> None:
+        """Nothing is held."""
+
+    async def keep_position(self, position: str) -> bool:
+        """What comes after the code is for the gateway; there is no config yet, and no store."""
+        self.read_up_to = position if self.paired.done() else ""
+        return False
+
+
+async def _reply(platform: Platform, message: MessageReceived, text: str) -> None:
+    """As well as it can be within `REPLY_S`: the terminal says the same."""
+    told = Send(f"add.{message.update_id}", text, markup=False, purpose="pairing")
+    with contextlib.suppress(PlatformError, TimeoutError):
+        async with asyncio.timeout(REPLY_S):
+            answer = await platform.perform(message.place, told)
+            if isinstance(answer, Flood):
+                await asyncio.sleep(answer.retry_after_s)
+                await platform.perform(message.place, told)
+
+
+async def _keep_position(config: Config, platform: str, position: str) -> None:
+    """The person was told that the gateway answers: so it does with what they write before its first start. Where
+    storage fails, it begins with what comes after that."""
+    from tailrace.cli.own_journal import own_journal
+    from tailrace.gateway.registry import POSITIONS, account_of
+    from tailrace.journal.key_values import KeyValues
+
+    with contextlib.suppress(JournalError):
+        async with own_journal(config, make=True) as journal:
+            await KeyValues(journal, POSITIONS, str).set_default(account_of(config, platform), position)
+
+
+async def _paired(platform: Platform, account: str, how: str) -> tuple[Sender | None, str]:
+    """Who sends the code to the bot, None after the time-out, and up to where the platform was read then. Raises
+    `PlatformError`."""
+    code = f"{secrets.randbelow(900_000) + 100_000}"
+    inbox = _PairingInbox(platform, code)
+    bot = account.partition(",")[0].removeprefix("logged in as ")  # what follows are its rights
+    told = how.format(code=code, bot=bot)
+    sys.stderr.write(f"{told}, and it serves you (waiting {PAIRING_TIMEOUT_S:g} s; Ctrl-C ends)\n")
+    listening = asyncio.get_running_loop().create_task(platform.run(inbox))
+    try:
+        async with asyncio.timeout(PAIRING_TIMEOUT_S):
+            both: list[asyncio.Future[Any]] = [listening, inbox.paired]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if inbox.paired.done():
+            await _reply(platform, inbox.paired.result(), "Paired. I answer here once the gateway runs.")
+        await asyncio.wait([listening], timeout=CONFIRM_S)
+    except TimeoutError:
+        return None, ""
+    finally:
+        listening.cancel()
+        await asyncio.wait([listening])
+    if not inbox.paired.done():
+        listening.result()  # raises why it ended
+        return None, ""
+    sender = inbox.paired.result().sender
+    named = f"{sender.name} ({sender.id})" if sender.name else sender.id
+    sys.stderr.write(f"✓ {named} is served\n")
+    return sender, inbox.read_up_to

@@ -40,9 +40,10 @@ class PlatformQuestions(NamedTuple):
     secrets: Mapping[str, str]
     keys: Mapping[str, str]
     where: str
+    pairing: str = "send {code} to {bot}"  # how one is paired; empty: no message comes without an open port
     instead: Mapping[str, str] = {}  # secrets that serve in place of `secrets` where their variables are set
     then: str = ""  # what is left to do on the platform
-    own_id: str = ""  # how the person's own id is asked for; empty: the bot lets them in by a code
+    own_id: str = "your own id there"
     # By key, `allow` for the person's own id: what was typed as it is kept. They raise `OddAnswer`.
     tidied: Mapping[str, Callable[[str], str]] = {}
     user_ids: UserIds = ANY_ID

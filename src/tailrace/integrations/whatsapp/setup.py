@@ -32,6 +32,7 @@ QUESTIONS = PlatformQuestions(
     },
     keys={"phone_number_id": "the phone number's id"},
     where="the Meta app's dashboard: WhatsApp, API Setup",
+    pairing="",
     then="at Meta, under WhatsApp, Configuration: the callback URL https://YOUR.HOST/platforms/whatsapp/webhook, "
     "the verify token of WHATSAPP_VERIFY_TOKEN, and the field messages",
     own_id="your own number, with the country code",
