@@ -66,8 +66,7 @@ class FakeHomeAssistant(LoopbackFake):
 
     token = "a-token-for-tests"
 
-    def __init__(self, *, port: int = 0, sentences: bool = True, ban_after: int | None = None) -> None:
-        """`sentences`: Assist takes sentence triggers."""
+    def __init__(self, *, port: int = 0, ban_after: int | None = None) -> None:
         super().__init__(port=port)
         self.state: CoreState = "RUNNING"
         self.unheard: list[Fired] = []
@@ -77,7 +76,6 @@ class FakeHomeAssistant(LoopbackFake):
         self.notifications: dict[str, Notification] = {}
         self.fired: list[Fired] = []
         self.connections = 0  # ever authenticated
-        self._sentences = sentences
         self._open: dict[web.WebSocketResponse, dict[int, str]] = {}  # subscriptions: number → what to
         self._losses: list[Loss] = []
         self._errors: dict[str, list[tuple[str, str]]] = {}
@@ -114,28 +112,6 @@ class FakeHomeAssistant(LoopbackFake):
             "context": {"id": context or f"context-{number}", "parent_id": None, "user_id": user},
         }
         await self._deliver(event_type, event)
-
-    async def say_to_assist(
-        self, question: str, *, user: str | None = None, conversation_id: str | None = None
-    ) -> None:
-        """A person says to Assist: ask tailrace …"""
-        trigger = {
-            "platform": "conversation",
-            "sentence": f"ask tailrace {question}",
-            "slots": {"question": question},
-            "details": {"question": {"name": "question", "text": question, "value": question}},
-            "device_id": None,
-            "user_input": {
-                "text": f"ask tailrace {question}",
-                "context": {"id": f"context-{next(self._counter)}", "parent_id": None, "user_id": user},
-                "conversation_id": conversation_id,
-                "device_id": None,
-                "language": "en",
-                "agent_id": "conversation.home_assistant",
-                "extra_system_prompt": None,
-            },
-        }
-        await self._deliver("conversation", {"variables": {"trigger": trigger}, "context": None})
 
     async def restart(self, *, start_s: float | None = START_S) -> None:
         """Every connection ends; the port stays open, and it takes `start_s` until the state is `RUNNING` (None: until
@@ -239,8 +215,6 @@ class FakeHomeAssistant(LoopbackFake):
         match command:
             case {"type": "subscribe_events"}:
                 self._open[socket][command["id"]] = command.get("event_type", "*")
-            case {"type": "subscribe_trigger", "trigger": {"platform": "conversation"}} if self._sentences:
-                self._open[socket][command["id"]] = "conversation" if self.state == "RUNNING" else "nothing"
             case {"type": "fire_event"}:
                 heard = self.fired if self.state == "RUNNING" else self.unheard
                 heard.append(Fired(command["event_type"], command.get("event_data", {})))

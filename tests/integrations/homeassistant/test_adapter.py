@@ -136,23 +136,21 @@ async def test_without_a_connection_nothing_is_done() -> None:
 
 
 @driven
-async def test_events_and_sentences_arrive_with_who_and_where() -> None:
+async def test_events_arrive_with_who_and_where() -> None:
     async with FakeHomeAssistant() as home, connected(home) as (_, inbox):
         await home.fire("something_else", {"text": "not for us"})
         await home.fire("tailrace_message", {"text": "hello", "user": "ada", "conversation_id": "kitchen"}, user="u1")
         await home.fire("tailrace_message", {"text": "hi"}, user="u1", context="c")
         await home.fire("tailrace_message", {"text": "hi again"}, user="u1", context="c")
         await home.fire("tailrace_message", {"text": "from an automation"})
-        await home.say_to_assist("how warm is it", user="u1", conversation_id="assist-1")
-        updates = [update for update in await inbox.wait_for(5) if isinstance(update, MessageReceived)]
+        updates = [update for update in await inbox.wait_for(4) if isinstance(update, MessageReceived)]
         assert [(update.text, update.sender, update.place.chat) for update in updates] == [
             ("hello", Sender("ada"), "kitchen"),
             ("hi", Sender("u1"), "u1"),
             ("hi again", Sender("u1"), "u1"),
             ("from an automation", Sender("home"), "home"),
-            ("how warm is it", Sender("u1"), "assist-1"),
         ]
-        assert len({update.update_id for update in updates}) == 5
+        assert len({update.update_id for update in updates}) == 4
         assert all(update.addressed for update in updates)
 
 
@@ -175,12 +173,11 @@ async def test_nothing_is_subscribed_to_or_sent_before_it_is_running() -> None:
         run = asyncio.ensure_future(platform.run(inbox))
         await home.until(lambda: home.called("get_config"))
         await asyncio.sleep(60)
-        assert home.called("subscribe_trigger") == []
+        assert len(home.called("subscribe_events")) == 1, "the start"
         assert await platform.perform(KITCHEN, Send("k", "x")) == Failed("not connected")
         await home.start()
         await inbox.wait_connected()
-        await home.until(lambda: home.called("subscribe_trigger"))
-        await home.say_to_assist("how warm is it", user="u1")
+        await home.fire("tailrace_message", {"text": "how warm is it"}, user="u1")
         [update] = await inbox.wait_for(1)
         assert update.sender == Sender("u1")
         run.cancel()
@@ -193,12 +190,9 @@ async def test_the_fake_drops_what_comes_too_early_as_the_real_one_does() -> Non
         await home.restart(start_s=None)
         async with home_socket(home.url, home.token) as socket:
             reading = asyncio.ensure_future(anext(socket.events()))
-            heard = await socket.command("subscribe_trigger", {"trigger": {"platform": "conversation"}})
             fired = await socket.command("fire_event", {"event_type": "tailrace_response", "event_data": {}})
-            assert heard.success
             assert fired.success
             await home.start()
-            await home.say_to_assist("is it warm")
             await asyncio.sleep(1)
             assert not reading.done()
             reading.cancel()
@@ -213,13 +207,6 @@ async def test_a_cut_between_the_notification_and_its_reply_is_told_once() -> No
         assert home.messages == ["It is 21 degrees."]
         assert [fired.data["text"] for fired in home.fired] == ["It is 21 degrees."]
         assert home.connections == 2
-
-
-@driven
-async def test_a_home_without_assist_still_has_events() -> None:
-    async with FakeHomeAssistant(sentences=False) as home, connected(home) as (_, inbox):
-        await home.fire("tailrace_message", {"text": "hello"})
-        assert len(await inbox.wait_for(1)) == 1
 
 
 @driven

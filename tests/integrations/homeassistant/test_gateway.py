@@ -22,7 +22,7 @@ async def served(home: Path, *script: Reply | Scenario) -> AsyncIterator[tuple[F
     async with FakeHomeAssistant() as fake:
         settings = f'homeassistant: {{enabled: true, allow: [ada, home], url: "{fake.url}"}}'
         async with running_gateway(home, script, settings, {"HASS_TOKEN": fake.token}) as (_, provider):
-            await fake.until(lambda: fake.called("subscribe_trigger"))
+            await fake.until(lambda: fake.called("subscribe_events")[1:])
             yield fake, provider
 
 
@@ -31,7 +31,7 @@ async def test_an_event_is_answered_whole_in_its_conversation(tmp_path: Path) ->
     async with served(tmp_path, Scenario(reply=reply("It is 21 °C."), pace_s=1.0), reply("Still 21.")) as (home, _):
         await home.fire("tailrace_message", {"text": "how warm is it?", "user": "ada", "conversation_id": "kitchen"})
         await home.until(lambda: home.fired)
-        await home.say_to_assist("how warm is it now")
+        await home.fire("tailrace_message", {"text": "how warm is it now"})
         await home.until(lambda: len(home.fired) == 2)
         assert [fired.data["conversation_id"] for fired in home.fired] == ["kitchen", "home"]
         assert home.messages == ["It is 21 °C.", "Still 21."]
@@ -81,17 +81,6 @@ async def test_a_refused_token_is_tried_once_and_said(tmp_path: Path, caplog: py
             assert "the token was refused" in app.degraded["homeassistant"]
             assert "not tried again before a restart" in app.degraded["homeassistant"]
     assert any(record.levelname == "ERROR" and "token was refused" in record.message for record in caplog.records)
-
-
-@driven
-async def test_who_speaks_to_assist_is_in_the_sentence_and_allow_holds_there(tmp_path: Path) -> None:
-    async with served(tmp_path, reply("Hello, Ada.")) as (home, provider):
-        await home.say_to_assist("who am I", user="eve")
-        await home.say_to_assist("who am I", user="ada")
-        await home.until(lambda: [fired for fired in home.fired if fired.type == "tailrace_response"])
-        assert len(provider.requests) == 1
-        [answer] = [fired for fired in home.fired if fired.type == "tailrace_response"]
-        assert answer.data["conversation_id"] == "ada"
 
 
 @driven
@@ -152,7 +141,7 @@ async def test_an_answer_that_ends_while_the_process_does_is_shown(tmp_path: Pat
         settings = f'homeassistant: {{enabled: true, allow: [ada], url: "{home.url}"}}'
         slowly = Scenario(reply=reply("one two three"), pace_s=0.02)
         async with running_gateway(tmp_path, [slowly], settings, {"HASS_TOKEN": home.token}) as (_, provider):
-            await home.until(lambda: home.called("subscribe_trigger"))
+            await home.until(lambda: home.called("subscribe_events")[1:])
             await home.fire("tailrace_message", {"text": "count", "user": "ada"})
             await provider.request(0)
         assert [fired.data["text"] for fired in home.fired] == home.messages == ["one two three"]
@@ -165,7 +154,7 @@ async def test_an_answer_is_shown_though_the_connection_is_lost_while_the_proces
         slowly = Scenario(reply=reply("one two three"), pace_s=1.0)
         env = {"HASS_TOKEN": home.token}
         async with running_gateway(tmp_path, [slowly], settings, env, drain_s=60.0) as (gateway, provider):
-            await home.until(lambda: home.called("subscribe_trigger"))
+            await home.until(lambda: home.called("subscribe_events")[1:])
             await home.fire("tailrace_message", {"text": "count", "user": "ada"})
             await provider.request(0)
             gateway.take_no_more()
@@ -180,7 +169,7 @@ async def test_an_answer_that_the_end_of_the_process_cuts_is_announced(tmp_path:
         settings = f'homeassistant: {{enabled: true, allow: [ada], url: "{home.url}"}}'
         slowly = Scenario(reply=reply("one two three"), pace_s=30.0)
         async with running_gateway(tmp_path, [slowly], settings, {"HASS_TOKEN": home.token}) as (_, provider):
-            await home.until(lambda: home.called("subscribe_trigger"))
+            await home.until(lambda: home.called("subscribe_events")[1:])
             await home.fire("tailrace_message", {"text": "count", "user": "ada"})
             await provider.request(0)
         assert [fired.data["kind"] for fired in home.fired] == ["notice"]

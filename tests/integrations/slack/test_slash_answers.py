@@ -117,7 +117,7 @@ async def test_a_reply_to_a_slash_command_is_seen_by_all_only_where_it_is_about_
 
 
 @driven
-async def test_who_has_nothing_to_stop_is_told_whose_answers_are_under_way(tmp_path: Path) -> None:
+async def test_who_has_nothing_to_stop_stops_nobody_elses_answer(tmp_path: Path) -> None:
     slow = Scenario(reply=reply(TEXT), pace_s=0.5)
     async with served(tmp_path, slow) as (slack, _):
         slack.names = {"U7": "Anna"}
@@ -126,19 +126,15 @@ async def test_who_has_nothing_to_stop_is_told_whose_answers_are_under_way(tmp_p
         await slack.until(lambda: any(text.startswith("word0") for text in general.texts))
         await slack.command(general, "/tailrace", "stop", user="U8")
         await slack.until(lambda: general.whispers)
-        of_anna = (
-            "Nothing of yours is running here. Under way: an answer for Anna. "
-            "Mention me with `/stop` in the thread to stop it."
-        )
-        assert general.whispers == [("U8", of_anna)]
+        assert general.whispers == [("U8", "Nothing of yours is running.")]
         await slack.command(general, "/tailrace", "status", user="U8")
         await slack.until(lambda: len(general.whispers) == 2)
-        assert general.whispers[1][1].splitlines()[-2:] == ["- running: nothing", "- running for others: Anna"]
+        assert general.whispers[1][1].splitlines()[-1] == "- running: nothing"
         await slack.write(general, "<@U0BOT> /stop", user="U8", thread=asked)
         await slack.until(lambda: "⏹ Stopped." in general.texts)
         await slack.command(general, "/tailrace", "stop", user="U8")
         await slack.until(lambda: len(general.whispers) == 3)
-        assert general.whispers[2] == ("U8", "Nothing is running.")
+        assert general.whispers[2] == ("U8", "Nothing of yours is running.")
 
 
 @driven

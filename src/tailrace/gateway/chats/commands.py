@@ -116,10 +116,10 @@ class ChatCommands:
         place, sender, key = message.place, message.sender, message.update_id
         stopped = await self._runs.stop(place, sender, key)
         if self._sessions.is_whole_chat(place):  # the answers stand elsewhere, each in its thread
-            waited, below = "", list[str]()
+            nothing, waited, below = "Nothing of yours is running.", "", list[str]()
         else:
-            waited, below = unanswered(stopped), stopped
-        told = STOPPED + waited if stopped else "Nothing of yours is running."
+            nothing, waited, below = "Nothing is running.", unanswered(stopped), stopped
+        told = STOPPED + waited if stopped else nothing
         self._deliveries.say(place, told, key, below=below, only_for=sender)
         return ""
 
