@@ -18,7 +18,6 @@ from tailrace.events import (
     RunStatus,
     Snapshot,
     event_type,
-    from_json,
 )
 from tailrace.messages import JsonObject
 from tailrace.ports import StoredLine
@@ -54,7 +53,7 @@ def instance_frame(line: StoredLine) -> bytes:
     if line.type == _DELTA:  # nearly every entry: its event has the same fields
         data = b'%b,"attempt":%d}' % (line.json[:-1], line.attempt)
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (line.seq, _DELTA, data)
-    event = _event(Entry(line.seq, from_json(line.json), line.attempt))
+    event = _event(line.entry)
     return event.sse if event is not None else b""
 
 

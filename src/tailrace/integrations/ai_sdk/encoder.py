@@ -19,13 +19,11 @@ from tailrace.events import (
     RunFinished,
     RunStarted,
     ToolOutputRecorded,
-    from_json,
 )
 from tailrace.integrations.ai_sdk import parts
 from tailrace.integrations.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.integrations.ai_sdk.parts import ToolPart
 from tailrace.messages import JsonObject, Message, SpentTokens, ToolResult, Usage
-from tailrace.ports import LogPage, StoredLine
 from tailrace.runs.view import RunView, changes
 from tailrace.server.frontends.shown_runs import moment, token_counts
 
@@ -111,30 +109,6 @@ class UiMessageEncoder:
         for entry in entries:
             self._advance(entry)
         return self._taken()
-
-    def feed_page(self, page: LogPage) -> bytes:
-        """The same of entries as they are stored. Where a text or a call's arguments go on they are not decoded."""
-        for line in page:
-            if not self._add_stored(line):
-                self._advance(Entry(line.seq, from_json(line.json), line.attempt))
-        return self._taken()
-
-    def _add_stored(self, line: StoredLine) -> bool:
-        """Whether the line was the next piece of the text or of the call under way."""
-        part = self._part
-        if self.paused or self._whole:
-            return False
-        if part is not None and part.kind == b"text":
-            chunk = self._log.add_stored_text(line.json, line.attempt)
-            if chunk is not None:
-                self._out.append(_DELTA % (part.kind, part.id, chunk[1]))
-                self.seq = line.seq
-                return True
-        if (piece := self._log.written.add_stored(line.json)) is None:
-            return False
-        self._out.append(self._tools.stored_delta(*piece))
-        self.seq = line.seq
-        return True
 
     def go_on(self, answered: Collection[str]) -> bool:
         """Whether the log goes on behind the questions that the stream has paused at: these are answered. The entries

@@ -290,7 +290,7 @@ class UiChat:
         the rest is still to be sent."""
         async with aclosing(follow_pages(self._journal, run.id, after=after)) as pages:
             async for page in pages:
-                await stream.send_pieces(encoder.feed_page(page))
+                await stream.send_pieces(encoder.feed(page.entries))
                 del page
                 await stream.caught_up()
                 if encoder.paused:
