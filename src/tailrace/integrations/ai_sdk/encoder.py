@@ -12,14 +12,7 @@ from typing import Final, Literal, assert_never
 
 import msgspec
 
-from tailrace.events import (
-    PIECES,
-    ApprovalAsked,
-    Entry,
-    RunFinished,
-    RunStarted,
-    ToolOutputRecorded,
-)
+from tailrace import events
 from tailrace.integrations.ai_sdk import parts
 from tailrace.integrations.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.integrations.ai_sdk.parts import ToolPart
@@ -94,7 +87,7 @@ class UiMessageEncoder:
         self._counted_apart = 0  # cached tokens that it does not have among the input
         self._model = ""
         self.spent: list[SpentTokens] = []
-        self.finished: RunFinished | None = None
+        self.finished: events.RunFinished | None = None
 
     # ── the log ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,7 +97,7 @@ class UiMessageEncoder:
         self._running.clear()
         self.finished = None
 
-    def feed(self, entries: Iterable[Entry]) -> bytes:
+    def feed(self, entries: Iterable[events.Entry]) -> bytes:
         """The chunks of these entries, as server-sent events."""
         for entry in entries:
             self._advance(entry)
@@ -121,15 +114,15 @@ class UiMessageEncoder:
         """Whether the page was asked something to which no answer is known."""
         return any(key in self._asked and key not in self._answered_before for key in self._log.questions)
 
-    def _advance(self, entry: Entry) -> None:
+    def _advance(self, entry: events.Entry) -> None:
         if not self.paused:
-            if not self._whole or not isinstance(entry.event, PIECES):
+            if not self._whole or not isinstance(entry.event, events.PIECES):
                 for change in self._log.apply(entry):
                     self._take(change)
             self.seq = entry.seq
             self.paused = not self._running and self._approvals == "parts" and self._waits()
 
-    def skip(self, entries: Sequence[Entry], approval_ids: Collection[str] = ()) -> int:
+    def skip(self, entries: Sequence[events.Entry], approval_ids: Collection[str] = ()) -> int:
         """Takes in what the client has already: these entries, or where it was asked for approvals, those up to the end
         of the stream that asked it. Returns how many they were. `restart` begins the rest."""
         missing, taken = set(approval_ids), 0
@@ -233,14 +226,14 @@ class UiMessageEncoder:
             case _:
                 pass
 
-    def _begin(self, started: RunStarted) -> None:
+    def _begin(self, started: events.RunStarted) -> None:
         if self._begun:
             self._add("message-metadata", messageMetadata={"runId": self._run_id})
             return
         self._begun = True
         self._add("start", messageId=self._message_id, messageMetadata=start_metadata(self._run_id, started))
 
-    def _finish(self, finished: RunFinished) -> None:
+    def _finish(self, finished: events.RunFinished) -> None:
         self._end_part()
         self._usage += finished.usage
         self.finished = finished
@@ -311,7 +304,7 @@ class UiMessageEncoder:
                 if (call := self._tools.made.get(index)) is not None:
                     self._put(*self._tools.show(call, args if args is not None else call.arguments))
                     self._running.add(index)
-            case changes.CallEnded(index=int(index), output=ToolOutputRecorded() as output):
+            case changes.CallEnded(index=int(index), output=events.ToolOutputRecorded() as output):
                 if (call := self._tools.made.get(index)) is not None:
                     self._running.discard(index)
                     self._output(call, output)
@@ -340,7 +333,7 @@ class UiMessageEncoder:
                     self._end_part()
             self._put(*self._tools.write(change))
 
-    def _output(self, call: ToolPart, recorded: ToolOutputRecorded) -> None:
+    def _output(self, call: ToolPart, recorded: events.ToolOutputRecorded) -> None:
         if not call.shown:
             self._put(*self._tools.show(call, call.arguments))
         refused = recorded.not_executed
@@ -358,7 +351,7 @@ class UiMessageEncoder:
             if isinstance(part, ToolResult) and (client_id := self._client_ids.get(part.call_id)):
                 self._put(parts.client_result(client_id, part))
 
-    def _ask(self, call: ToolPart, asked: ApprovalAsked) -> None:
+    def _ask(self, call: ToolPart, asked: events.ApprovalAsked) -> None:
         if not call.shown:
             self._put(*self._tools.show(call, call.arguments))
         self._asked[asked.approval_id] = call
