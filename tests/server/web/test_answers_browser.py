@@ -55,7 +55,7 @@ async def test_tool_calls_open_and_tell_how_they_ended_also_after_a_reload(devto
             assert "hello\n[exit code 3]" in failed
             written = await open_card(tab, "done")
             assert " one\n-two\n+TWO\n three\n+four" in written
-            assert await tab.value("document.querySelectorAll('.t-inserted').length") == 2
+            assert await tab.value("document.querySelectorAll('.hljs-addition').length") == 2
             assert "no answer came in time" in await open_card(tab, "denied")
             assert any("outputs=true" in url for url in tab.requests) is reloaded
             await tab.reload()

@@ -1,7 +1,7 @@
 // What the model thought, folded away. It is asked for only by who wants to see it.
 
 import { element, make } from "./dom.js";
-import { GrowingMarkdown } from "./markdown.js";
+import { GrowingMarkdown } from "./markdown/growing_markdown.js";
 import { seconds } from "./words.js";
 
 const KEPT = "tailrace.reasoning";

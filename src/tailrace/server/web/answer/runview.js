@@ -5,7 +5,7 @@ import { Activity } from "./activity.js";
 import { AnswerText } from "./answer_text.js";
 import { make } from "./dom.js";
 import { RunEnding } from "./failure.js";
-import { render } from "./markdown.js";
+import { drawMarkdown } from "./markdown/growing_markdown.js";
 import { Thought } from "./reasoning.js";
 import { RunChanges, piecesOf } from "./run_changes.js";
 import { NextMessages, inputText } from "./next_messages.js";
@@ -121,7 +121,7 @@ export class RunView {
       if (!text || role === "tool") continue;
       const said = make("div", role === "user" ? "question" : "message");
       if (role === "user") said.textContent = this.speaker ? spokenText(text) : text;
-      else render(said, text);
+      else drawMarkdown(said, text);
       earlier.append(said);
     }
     this.node.prepend(earlier);
@@ -210,7 +210,7 @@ export class RunView {
     this.endThought();
     this.activity.text();
     if (!this.open) {
-      this.texts.at(-1)?.settle();
+      this.settleLast();
       this.open = new AnswerText();
       this.texts.push(this.open);
       this.body.append(this.open.node);
@@ -218,6 +218,12 @@ export class RunView {
     }
     this.open.add(piece, attempt);
     this.dirty.add(this.open);
+  }
+
+  settleLast() {
+    const last = this.texts.at(-1);
+    last?.settle();
+    if (last) this.dirty.add(last);
   }
 
   withdraw({ attempt, discarded = true }) {
@@ -396,6 +402,11 @@ export class RunView {
 
   finish(status, error) {
     this.status = status;
+    const last = this.texts.at(-1);
+    if (last && status === "completed") {
+      last.isWhole = true; // what is cut or stopped keeps no open marks
+      this.dirty.add(last);
+    }
     this.actions.hidden = false;
     this.activity.end();
     this.endThought();
