@@ -191,7 +191,9 @@ def asked(command: str, **more: Any) -> dict[str, Any]:
 
 @needs_chromium
 @pytest.mark.parametrize("named", [True, False], ids=["named", "stored by an earlier version"])
-async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(devtools: str, tmp_path: Path, named: bool) -> None:
+async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(
+    devtools: str, tmp_path: Path, named: bool
+) -> None:
     state = {
         "status": "completed",
         "messages": [

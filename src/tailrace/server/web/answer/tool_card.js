@@ -142,8 +142,9 @@ export class ToolCard {
     if (!outcome) return [];
     const parts = [];
     if (outcome.not_executed) parts.push(element("p", [`Not executed: ${outcome.not_executed.reason}`]));
+    if (outcome.not_executed) return parts; // its output is the same words for the model
     if (outcome.output) parts.push(code("Output", "", outcome.output));
-    else if (!outcome.not_executed) parts.push(element("p", ["No output."], "soft"));
+    else parts.push(element("p", ["No output."], "soft"));
     for (const { name, media_type: type } of outcome.files ?? []) parts.push(element("p", [`File: ${name} (${type})`], "soft"));
     return parts;
   }

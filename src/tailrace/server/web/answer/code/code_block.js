@@ -2,8 +2,9 @@
 // what is new: lines stand in groups, and a group that is whole is neither read nor laid out again.
 
 import { highlighter } from "../../vendor/highlight.js";
+import { iconButton } from "../../icons.js";
 import { copyText } from "../copy.js";
-import { button, element, fill, make } from "../dom.js";
+import { element, fill, make } from "../dom.js";
 import { purified } from "../markdown/purified.js";
 
 const GROUP_LINES = 40; // then the next line that begins at the margin begins a group
@@ -17,8 +18,7 @@ export class CodeBlock {
     this.body = "";
     this.label = make("span", "language");
     this.code = make("code");
-    const copy = button("Copy", (pressed) => copyText(this.body, pressed), "quiet");
-    copy.setAttribute("aria-label", "Copy code");
+    const copy = iconButton("copy", "Copy code", (pressed) => copyText(this.body, pressed));
     const shown = element("pre", [this.code]);
     shown.setAttribute("tabindex", "0"); // it scrolls: the keyboard has to reach it
     this.node = element("div", [element("div", [this.label, copy], "code-head"), shown], "code");
