@@ -54,7 +54,7 @@ def media_words(part: Image | File) -> str:
 
 
 def attached_image(run: Run, number: int) -> tuple[str, bytes] | None:
-    """The media type and the bytes of an image of the question; None where there is none, or an address in its place."""
+    """The media type and the bytes of an image of the question; None where there is none, or an address only."""
     try:
         parts = msgspec.convert(run.new.input.get("message"), Message).parts
     except msgspec.ValidationError:
