@@ -7,7 +7,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -113,22 +112,6 @@ def chat_events(texts: list[str], *, ascii_only: bool = False) -> list[bytes]:
     return [chunk({"role": "assistant", "content": ""}), *said, chunk({}, "stop"), b"data: [DONE]\n\n"]
 
 
-def anthropic_events(texts: list[str]) -> list[bytes]:
-    def event(kind: str, **fields: Any) -> bytes:
-        return b"event: %b\ndata: %b\n\n" % (kind.encode(), json.dumps({"type": kind, **fields}).encode())
-
-    message = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": {}}
-    said = [event("content_block_delta", index=0, delta={"type": "text_delta", "text": text}) for text in texts]
-    return [
-        event("message_start", message=message),
-        event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
-        *said,
-        event("content_block_stop", index=0),
-        event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 1}),
-        event("message_stop"),
-    ]
-
-
 def read(dialect: Dialect, pieces: list[bytes], *, relays: bool, cut: bool = False) -> tuple[bytes, str, JsonObject]:
     return asyncio.run(Client(dialect, pieces, relays=relays, cut=cut).read())
 
@@ -147,12 +130,6 @@ def test_a_relayed_answer_is_the_decoded_one_however_it_is_cut(
     assert read("chat", pieces[:-3], relays=True, cut=True) == read("chat", pieces[:-3], relays=False, cut=True)
 
 
-@given(st.lists(SAID, max_size=12))
-def test_so_is_one_of_the_messages_api(texts: list[str]) -> None:
-    events = anthropic_events(["I", " say ", *texts])
-    assert read("anthropic", events, relays=True) == read("anthropic", events, relays=False)
-
-
 @pytest.mark.parametrize("odd", [b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\x01", b"\\u00e9", b"\\x", b'"', b"\\"])
 def test_a_text_that_is_no_plain_string_is_decoded_as_before(odd: bytes) -> None:
     events = chat_events(["I", " say ", "this", "ODD", "that"])
@@ -160,11 +137,8 @@ def test_a_text_that_is_no_plain_string_is_decoded_as_before(odd: bytes) -> None
     assert read("chat", events, relays=True) == read("chat", events, relays=False)
 
 
-@pytest.mark.parametrize("events", [chat_events, anthropic_events])
-async def test_most_events_of_a_paced_stream_are_never_decoded_one_by_one(
-    events: Callable[[list[str]], list[bytes]],
-) -> None:
-    client = Client("chat" if events is chat_events else "anthropic", events(["word "] * 100), relays=True)
+async def test_most_events_of_a_paced_stream_are_never_decoded_one_by_one() -> None:
+    client = Client("chat", chat_events(["word "] * 100), relays=True)
     _, logged, _ = await client.read()
     assert logged == "word " * 100
     assert client.reply.unread >= 95
