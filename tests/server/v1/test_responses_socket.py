@@ -8,14 +8,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import aiohttp
 import pytest
-from aiohttp import WSMsgType
+from aiohttp import WSMsgType, web
 
 from server.dialect_api import DialectServer, dialect_server
 from server.http_server import RunningServer, running_server
+from tailrace.errors import StorageFailed
 from tailrace.messages import JsonObject
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.testing.provider import reply
@@ -245,6 +246,60 @@ async def test_a_request_that_is_refused_leaves_the_connection_open(
         answer = await socket.response()
     assert (refused["type"], refused["error"]["code"]) == ("error", code)
     assert answer["status"] == "completed"
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("fails", ["start", "tail"])
+async def test_L144_storage_that_fails_is_an_error_event_of_one_response(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, store: bool
+) -> None:
+    async with (
+        dialect_server(tmp_path, ["silence", *[reply("Well.")] * 2]) as server,
+        connected(server) as socket,
+        connected(server) as other,
+    ):
+        await other.create(model="up-chat/ok", input="a", store=store)
+        await server.provider.request()
+        await socket.create(model="up-chat/ok", input="b", store=store, stream_id="B")
+        assert (await socket.response())["status"] == "completed"
+        with monkeypatch.context() as patch:
+            patch.setattr(server.app.journal, fails, _no_space)
+            await socket.create(model="up-chat/ok", input="c", store=store, stream_id="C")
+            failed = (await socket.until("error"))[-1]
+        await socket.create(model="up-chat/ok", input="d", store=store, stream_id="C")
+        again = await socket.response()
+        running = await server.app.journal.runs(states=["running"])
+        is_open = not other.socket.closed
+    assert (failed["status"], failed["error"]["code"], failed["stream_id"]) == (503, "journal_unavailable", "C")
+    assert (again["status"], is_open) == ("completed", True)
+    assert len(running) == 1, "the response of the other connection is under way"
+
+
+def _no_space(*_args: object, **_named: object) -> NoReturn:
+    raise StorageFailed("no space left to write the journal")
+
+
+async def test_L144_what_waits_is_not_begun_where_the_client_left_and_the_stop_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with dialect_server(tmp_path, ["silence"]) as server:
+        admit = server.pipeline.admit_call
+        admitted: list[web.Request] = []
+
+        async def noted(request: web.Request, *, counted: bool = True) -> None:
+            admitted.append(request)
+            await admit(request, counted=counted)
+
+        monkeypatch.setattr(server.pipeline, "admit_call", noted)
+        async with connected(server) as socket:
+            for text in ("a", "b"):
+                await socket.create(model="up-chat/ok", input=text, store=False)
+            await server.provider.request()
+            await socket.send(type="response.delete")
+            await socket.until("error")
+            monkeypatch.setattr(server.app.calls, "stop", _no_space)
+        assert await server.pipeline.drain(20)
+    assert len(admitted) == 1
 
 
 @pytest.mark.parametrize("frame", ["no json", "[]", "{" * 200, b"\xff\x00"])

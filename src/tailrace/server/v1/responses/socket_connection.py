@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from tailrace.calls.call_log import CALL_KIND
+from tailrace.errors import JournalError
 from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import Run
@@ -275,7 +276,8 @@ class SocketConnection:
             await self._follow(answer)
         except BaseException:
             if not asked.is_stored:
-                await self._pipeline.run_to_end(self._runs.stop(run))
+                with suppress(JournalError):  # what ended the response is told, and a cancellation goes on
+                    await self._pipeline.run_to_end(self._runs.stop(run))
             raise
         if answer.end is not None and answer.end["status"] == "failed":
             self._forget(lane, create)
@@ -359,6 +361,7 @@ class SocketConnection:
         answer = self._answers.get(str(event.get("previous_response_id")))
         number, stream_id = (answer.sent, answer.lane.stream_id) if answer is not None else (0, "")
         try:
+            await self._pipeline.admit_call(self._request, counted=False)  # its key may be revoked by now
             given = steering.check_input(event)
             async with _steerable(answer) as steered:
                 await self._accept(steered, given)
