@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from server.http_server import RunningServer, running_server
 from tailrace.errors import StorageFailed
 from tailrace.messages import JsonObject
 from tailrace.server.http.sse_stream import StreamTiming
+from tailrace.server.v1.responses import socket_connection
 from tailrace.testing.provider import reply
 
 MODELS = ["up-responses/ok", "up-chat/ok", "up-anthropic/ok", "tailrace"]
@@ -183,6 +185,28 @@ async def test_generate_false_prepares_a_response_and_asks_no_model(tmp_path: Pa
         asked = server.provider.requests[0].body.decode()
     assert (warmed["status"], warmed["output"], answer["status"]) == ("completed", [], "completed")
     assert "My name is Ada." in asked
+
+
+async def test_L143_what_a_connection_keeps_is_no_larger_than_a_request(tmp_path: Path) -> None:
+    sections = {"server": {"max_body_mb": 0.2, "drain_s": 0.05}}
+    warming = {"model": "up-chat/ok", "store": False, "generate": False, "input": "x" * 80_000}
+    async with dialect_server(tmp_path, sections=sections) as server, connected(server) as socket:
+        warmed = []
+        for _ in range(3):
+            await socket.create(**warming)
+            warmed.append((await socket.response())["id"])
+        asking = {"model": "up-chat/ok", "store": False, "input": "Hello?"}
+        ends = []
+        for response_id in (warmed[0], warmed[2]):
+            await socket.create(**asking, previous_response_id=response_id)
+            ends.append(await socket.response())
+        await socket.create(**{**warming, "input": "x" * 150_000}, previous_response_id=warmed[2])
+        refused = await socket.response()
+        held = [each for each in gc.get_objects() if isinstance(each, socket_connection._Answer)]
+    assert (ends[0]["error"]["code"], ends[1]["status"]) == ("previous_response_not_found", "completed")
+    assert (refused["status"], refused["error"]["code"]) == (413, "request_too_large")
+    assert held
+    assert all((each.create.body, each.said, each.output) == ({}, None, []) for each in held)
 
 
 # ── errors and limits ────────────────────────────────────────────────────────────────────────────────────────
