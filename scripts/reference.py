@@ -115,7 +115,7 @@ def _expected(hint: object) -> str:
     for each in (hint, *typing.get_args(hint)):
         for meta in getattr(each, "__metadata__", ()):
             if isinstance(meta, msgspec.Meta) and meta.description:
-                return meta.description.removeprefix("an ").removeprefix("a ")
+                return meta.description.partition(",")[0].removeprefix("an ").removeprefix("a ")
     return "true or false" if bool in (hint, *typing.get_args(hint)) else "text"
 
 
