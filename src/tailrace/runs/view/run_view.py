@@ -140,8 +140,8 @@ class RunView:
                 return [changes.Answered(seq, attempt, event, self.questions.pop(approval_id, None))]
             case events.AttemptStarted():
                 return [*self._break_off(seq, attempt), changes.AttemptBegan(seq, attempt, event)]
-            case events.AttemptDiscarded(reason, block_id):
-                return self._discard(seq, attempt, reason, block_id)
+            case events.AttemptDiscarded():
+                return self._discard(seq, attempt, event)
             case events.MessageRecorded(message, stop, stop_sequence):
                 is_answer = message.role == "assistant" and stop != events.REJECTED
                 made = self._record(seq, attempt, message) if is_answer else []
@@ -184,14 +184,15 @@ class RunView:
         self._has_text = True
         return changes.TextGrew(seq, attempt, text, ends=True, commentary=commentary)
 
-    def _discard(self, seq: int, attempt: int, reason: str, block_id: str) -> list[Change]:
-        if block_id:
-            return [changes.TextWithdrawn(seq, attempt, reason=reason, block_id=block_id)]
+    def _discard(self, seq: int, attempt: int, discarded: events.AttemptDiscarded) -> list[Change]:
+        reason = discarded.reason
+        if discarded.block_id:
+            return [changes.TextWithdrawn(seq, attempt, reason=reason, block_id=discarded.block_id)]
         ended = self._end_thought(seq, attempt)
         shown = self._text.withdraw(attempt)
         kept = tuple(self._text.pieces()) if shown else ()
         calls = self.written.take_all()
-        return [*ended, changes.TextWithdrawn(seq, attempt, True, reason, "", shown, kept, calls)]
+        return [*ended, changes.TextWithdrawn(seq, attempt, True, reason, "", shown, kept, discarded.retry_at, calls)]
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────
 
