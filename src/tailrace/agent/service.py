@@ -366,7 +366,7 @@ class AgentService(RunHost["_TurnExecution"]):
         point = spec.forked_from
         if point is not None and not any(isinstance(entry.event, RunForked) for entry in claimed.entries):
             known = claimed.entries[-1].seq if claimed.entries else run.last_seq
-            runner.inherit(entry for entry in await self._inherited(point) if entry.seq > known)
+            await runner.inherit([entry for entry in await self._inherited(point) if entry.seq > known])
         begun = fork.has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None
