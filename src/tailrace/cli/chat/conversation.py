@@ -43,7 +43,8 @@ def turn_of(options: Options, question: Question | str) -> TurnSpec:
         model=options.model,
         requester=REQUESTER,
         yolo=options.yolo,
-        checkpoints=options.checkpoints,
+        checkpoints=options.checkpoints or "auto",
+        plan=options.plan,
         max_turns=options.max_turns,
     )
 

@@ -38,10 +38,11 @@ agent:
 approvals:
   mode: ask                # ask, deny or yolo: what becomes of a dangerous command
   timeout_s: 60            # no answer means no
+  edits: allow             # ask: each change of a file is shown before it is made
   # allow: ["git push *"]  # never asked about
 
-checkpoints:
-  enabled: false           # a snapshot before the first change of a turn; tailrace rollback goes back to it
+# checkpoints:
+#   enabled: true          # before a turn's first change, on every surface; in a terminal also without it
 
 # store: {{url: "sqlite:///tailrace.db"}}        # or {stores}, for several machines
 # server:
