@@ -39,3 +39,19 @@ async def test_a_model_name_with_blanks_is_refused(name: str, tmp_path: Path) ->
         with pytest.raises(TailraceError, match="a model's name has no blanks"):
             await conversation.use_model(name)
         assert conversation.choice.name == "ok"
+
+
+@pytest.mark.parametrize(
+    ("typed", "asked"), [("big", "faulty/big"), ("faulty/big", "faulty/big"), ("faulty", "faulty/ok")]
+)
+async def test_a_model_is_named_as_the_option_names_it(typed: str, asked: str, tmp_path: Path) -> None:
+    async with conversation_with(tmp_path) as conversation:
+        await conversation.use_model(typed)
+        assert conversation.options.model == asked
+
+
+async def test_a_provider_that_is_not_there_is_refused_and_the_model_stays(tmp_path: Path) -> None:
+    async with conversation_with(tmp_path) as conversation:
+        with pytest.raises(TailraceError, match="no such provider; did you mean faulty"):
+            await conversation.use_model("fautly/big")
+        assert conversation.choice.name == "ok"
