@@ -352,9 +352,7 @@ class Mcp(Section):
 
 
 class Checkpoints(Section):
-    """None: in a terminal, where the working directory is a git work tree or has under 10,000 files."""
-
-    enabled: bool | None = None
+    enabled: bool | None = None  # None: in a terminal, in a git work tree or a directory under 10,000 files
 
 
 class Store(Section):

@@ -69,16 +69,6 @@ def test_doctor_says_so_in_its_exit_code(tmp_path: Path) -> None:
     assert done.returncode == (1 if "its engine is not installed" in done.stdout else 0)
 
 
-async def test_doctor_takes_the_rights_of_others_away_where_it_is_told_to(patient: Patient) -> None:
-    patient.home.chmod(0o755)
-    [found] = [each for each in await patient.broken() if "other users" in each.what]
-    assert "doctor --fix" in found.advice
-    assert patient.home.stat().st_mode & 0o077 != 0
-    said = [each.what async for each in findings(offline=True, fix=True)]
-    assert f"fixed: other users may not read {patient.home} any more" in said
-    assert patient.home.stat().st_mode & 0o077 == 0
-
-
 async def test_doctor_finds_keys_that_the_server_would_not_start_with(patient: Patient) -> None:
     patient.setenv("CI_KEY", "sk-1")
     first, second = {"name": "ci", "key_env": "CI_KEY"}, {"name": "desk", "key_env": "CI_KEY"}
