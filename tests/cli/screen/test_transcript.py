@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cli.screen.drawn_text import Drawn, done, tool
 from cli.screen.markdown_documents import documents
+from properties import examples
 from tailrace.cli.screen.painter import tokens_of
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.events import (
@@ -37,7 +38,7 @@ MARK = "● "
 # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(documents, st.integers(1, 9))
 def test_streamed_or_not_the_screen_ends_the_same(text: str, size: int) -> None:
     chunks = [MessageChunk(text[at : at + size]) for at in range(0, len(text), size)]
