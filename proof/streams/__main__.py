@@ -86,9 +86,9 @@ def write_docs(seed: int, histories: Path) -> int:
         print(f"not installed: {', '.join(missing)}; python -m proof.streams --install", file=sys.stderr)
         return 2
     run = TableRun.new(PRODUCTS.values(), seed)
-    if UNFINISHED.exists() and (begun := TableRun.load(UNFINISHED)).is_like(run):
-        print(f"going on with the run of {begun.began}; remove {UNFINISHED} to begin anew")
-        run = begun
+    if UNFINISHED.exists():
+        run.go_on_with(TableRun.load(UNFINISHED))
+        print(f"going on with the run of {run.began}; remove {UNFINISHED} to begin anew")
     for name, result in run.products.items():
         left = [fault for fault in FAULTS if fault.name not in result.cells]
         asyncio.run(try_product(PRODUCTS[name], left, seed, histories, _kept(run, name)))

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -18,14 +19,16 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+from proof.streams import products
 from proof.streams.faults import FAULTS
 from proof.streams.judge import ANOMALIES, Verdict
-from proof.streams.product import Product
+from proof.streams.product import PROGRAMS, Product
 from proof.streams.services import postgres_programs
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 RUN = RESULTS / "run.json"
+DECIDES = ("judge", "faults", "trial", "provider", "history", "http", "product", "services")
 PAGE = HERE.parents[1] / "docs" / "proof.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
@@ -74,6 +77,7 @@ class ProductResult:
     versions: str
     page: str
     setup: str
+    code: str  # of the test and of this product's adapter
     seconds: float = 0
     cells: dict[str, Cell] = field(default_factory=dict)
 
@@ -85,14 +89,15 @@ class TableRun:
     began: str
     ended: str  # of the last cell
     machine: str
-    code: str  # of this folder: another judge or adapter is another run
     seed: int
     products: dict[str, ProductResult]
 
     @classmethod
     def new(cls, kinds: Iterable[type[Product]], seed: int) -> TableRun:
-        products = {kind.name: ProductResult(kind.versions(), kind.page, kind.setup) for kind in kinds}
-        return cls(now(), "", machine(), fingerprint(), seed, products)
+        products = {
+            kind.name: ProductResult(kind.versions(), kind.page, kind.setup, fingerprint(kind)) for kind in kinds
+        }
+        return cls(now(), "", machine(), seed, products)
 
     @classmethod
     def load(cls, path: Path) -> TableRun:
@@ -109,14 +114,20 @@ class TableRun:
         begun.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
         begun.replace(path)
 
-    def is_like(self, other: TableRun) -> bool:
-        """Whether the two are of the same products, versions, code, seed and machine."""
-
-        def conditions(run: TableRun) -> tuple[object, ...]:
-            products = [(name, result.versions, result.setup) for name, result in run.products.items()]
-            return run.machine, run.code, run.seed, products
-
-        return conditions(self) == conditions(other)
+    def go_on_with(self, begun: TableRun) -> None:
+        """Takes the cells of a run that was interrupted. A product whose version, set-up or adapter has changed since
+        is tried again, and every product where the judge or the trial has."""
+        if (begun.machine, begun.seed) != (self.machine, self.seed):
+            return
+        self.began = begun.began
+        for name, result in self.products.items():
+            earlier = begun.products.get(name)
+            if earlier and (earlier.versions, earlier.setup, earlier.code) == (
+                result.versions,
+                result.setup,
+                result.code,
+            ):
+                self.products[name] = earlier
 
     @property
     def requests(self) -> int:
@@ -127,9 +138,15 @@ def now() -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime())
 
 
-def fingerprint() -> str:
-    files = sorted(path for path in HERE.rglob("*") if path.suffix in (".py", ".mjs"))
-    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+def fingerprint(kind: type[Product]) -> str:
+    """Of all that decides what is found of this product: the test, the adapter, and the program that it starts."""
+    modules = [base.__module__ for base in kind.__mro__ if base.__module__.startswith(f"{products.__name__}.")]
+    text = "".join((HERE / f"{name}.py").read_text(encoding="utf-8") for name in DECIDES)
+    text += "".join(Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in modules)
+    programs = {path.stem: path.read_text(encoding="utf-8") for path in sorted(PROGRAMS.iterdir()) if path.is_file()}
+    for _ in range(2):  # a program that is named so far, and what that one imports
+        text += "".join(program for stem, program in programs.items() if stem in text)
+    return sha256(text.encode()).hexdigest()[:12]
 
 
 def machine() -> str:
@@ -172,7 +189,7 @@ def setups(run: TableRun) -> str:
     """What was tested, how it was set up, and why it has no answer to some faults."""
     parts = [
         "# What was tested\n",
-        f"{told(run)} {run.machine}. Seed {run.seed}, code of the test `{run.code}`.",
+        f"{told(run)} {run.machine}. Seed {run.seed}.",
     ]
     for name, result in run.products.items():
         page = result.page if "://" in result.page else f"../../../{result.page}"
@@ -183,7 +200,7 @@ def setups(run: TableRun) -> str:
                 reasons.setdefault(what, []).append(fault)
         parts += [
             f"\n## {name}\n",
-            f"{result.versions}. [Docs]({page}). {result.seconds:.0f} s.\n",
+            f"{result.versions}. [Docs]({page}). {result.seconds:.0f} s. Code of the test: `{result.code}`.\n",
             f"- Set up: {result.setup}",
             *(f"- {what} ({', '.join(faults)}): {why}" for (what, why), faults in reasons.items()),
         ]

@@ -54,6 +54,9 @@ class TailraceStreams(TailraceWorkers):
                 batch: dict[str, Any] = json.loads(line)
                 for sight in _sights(batch["items"], str(batch["offset"]), texts):
                     yield sight
+                if batch.get("closed"):  # nothing follows, and the viewer has the entry that says how it ended
+                    yield Ended((await self.kept(run)).status)
+                    return
             if await process.wait():
                 raise Broken(f"the client gave up: {process.returncode}")
         finally:

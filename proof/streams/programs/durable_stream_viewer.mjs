@@ -22,4 +22,6 @@ function tell(line) {
 
 const response = await stream({ url, offset, live, json: true });
 response.subscribeJson((batch) => tell({ items: batch.items, offset: batch.offset }));
-await response.closed;
+process.on('exit', (code) => {
+  if (code === 0) tell({ items: [], offset: response.offset, closed: response.streamClosed });
+});
