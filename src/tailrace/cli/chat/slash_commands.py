@@ -7,25 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
-from typing import Final, NamedTuple, Protocol
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from tailrace.agent.session import new_session
+from tailrace.agent.session import TURN_KIND, new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.approvals import AlwaysApprovals, find_approval
 from tailrace.app.slash_commands import CommandCall, commands_of
-from tailrace.cli.chat.conversation import Conversation, now
+from tailrace.cli.chat.conversation import Conversation, SessionSummary, now
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
 from tailrace.system.extras import install_command
 
+if TYPE_CHECKING:
+    from tailrace.tools.checkpoint.checkpoint import Checkpoints, RollbackPlan
+
 TERMINAL_COMMANDS: Final = commands_of("terminal")
 PAST_TURNS: Final = 5  # of a resumed session, shown again
 LISTED_SESSIONS: Final = 15
+MAX_CHOICES: Final = 50  # sessions to pick from
 LISTED_CHANGES: Final = 30
+MAX_DIFF_LINES: Final = 400
 MAX_COPIED_BYTES: Final = 74_994  # of base64: more is dropped by several terminals
 # As it is called in chats, and in other programs.
 ELSEWHERE: Final = {"/back": "/resume goes back to a session"} | dict.fromkeys(("/q", "/bye"), "/quit leaves")
@@ -62,11 +69,17 @@ class ChatSurface(Protocol):
     def clear(self) -> None:
         """Empties the window, where there is one."""
 
+    def listing(self, text: str, language: str) -> None:
+        """Shows text as code of this language."""
+
     def copy(self, text: str) -> bool:
         """Puts the text on the user's clipboard; False where there is none."""
 
     def expand(self, number: int | None) -> bool:
         """Shows one tool in full, the last one without a number; False where there is none."""
+
+    def choose(self, choices: Sequence[Choice]) -> Awaitable[str | None]:
+        """The value that the user picks; None for none of them, and where there is no list to pick from."""
 
     def aside(self) -> AbstractAsyncContextManager[None]:
         """Within the block, other code may write to the terminal."""
@@ -100,11 +113,10 @@ def _has_prices() -> bool:
 
 async def clear(call: SlashCall) -> None:
     await call.surface.interrupt()
-    before = call.conversation.session
     call.conversation.switch(session=new_session())
     await call.conversation.count_spending()
     call.surface.clear()
-    call.surface.notify(f"new session; /resume {before} goes back to the one before")
+    call.surface.notify("new conversation; /resume goes back to an earlier one")
 
 
 async def retry(call: SlashCall) -> None:
@@ -214,10 +226,9 @@ async def _use_model(call: SlashCall) -> None:
 
 async def _new(call: SlashCall) -> None:
     await call.surface.interrupt()
-    before = call.conversation.session
     call.conversation.switch(session=new_session())
     await call.conversation.count_spending()
-    call.surface.notify(f"new session {call.conversation.session}; /resume {before} goes back to the one before")
+    call.surface.notify("new conversation; /resume goes back to an earlier one")
 
 
 async def _sessions(call: SlashCall) -> None:
@@ -235,7 +246,8 @@ async def _sessions(call: SlashCall) -> None:
 
 
 async def _resume(call: SlashCall) -> None:
-    session = await call.conversation.find(call.argument)
+    if (session := await _picked_session(call)) is None:
+        return
     await call.surface.interrupt()
     unfinished = await call.conversation.resume(session)
     await call.conversation.count_spending()
@@ -246,6 +258,21 @@ async def _resume(call: SlashCall) -> None:
             await call.surface.replay(run)
     if unfinished is not None:
         await call.surface.watch(unfinished)
+
+
+async def _picked_session(call: SlashCall) -> SessionSummary | None:
+    """The one that is named; without a name this one, where its answer is not finished, else the one that is picked."""
+    if call.argument:
+        return await call.conversation.find(call.argument)
+    sessions = await call.conversation.sessions()
+    here = next((each for each in sessions if each.id == call.conversation.session), None)
+    if here is not None and here.unfinished is not None:
+        return here
+    others = [each for each in sessions if each is not here][:MAX_CHOICES]
+    if not others:
+        raise TailraceError("there is no other conversation to resume")
+    picked = await call.surface.choose([each.as_choice(now()) for each in others])
+    return next((each for each in others if each.id == picked), None)
 
 
 async def _stop(call: SlashCall) -> None:
@@ -262,6 +289,9 @@ def _switched(call: SlashCall, now: bool, name: str) -> bool:
 
 
 async def _yolo(call: SlashCall) -> None:
+    """Only a word switches it on: nothing is asked from there on."""
+    if not call.argument and not call.conversation.options.yolo:
+        raise TailraceError("/yolo on approves everything in this conversation without asking")
     on = _switched(call, call.conversation.options.yolo, "yolo")
     call.conversation.switch(yolo=on)
     call.surface.notify("yolo on: nothing is asked, the hard list stays blocked" if on else "yolo off")
@@ -296,11 +326,74 @@ async def _rollback(call: SlashCall) -> None:
         await asyncio.to_thread(checkpoints.restore, plan)
         call.surface.notify("done; /rollback undoes this too")
     else:
-        signs = {"change": "~", "create": "+", "delete": "-"}
-        lines = [f"{signs[change.kind]} {change.path}" for change in plan.changes[:LISTED_CHANGES]]
-        more = len(plan.changes) - LISTED_CHANGES
-        lines += [f"… and {more} more"] if more > 0 else []
-        call.surface.notify("\n".join([*lines, "", f"/rollback {number[0] if number else 1} yes puts these back"]))
+        call.surface.notify(
+            "\n".join([*_change_lines(plan), "", f"/rollback {number[0] if number else 1} yes puts these back"])
+        )
+
+
+def _change_lines(plan: RollbackPlan) -> list[str]:
+    signs = {"change": "~", "create": "+", "delete": "-"}
+    lines = [f"{signs[change.kind]} {change.path}" for change in plan.changes[:LISTED_CHANGES]]
+    more = len(plan.changes) - LISTED_CHANGES
+    return [*lines, *([f"… and {more} more"] if more > 0 else [])]
+
+
+async def _undo(call: SlashCall) -> None:
+    """Back to before the last change of a file; once more brings that back."""
+    await call.surface.interrupt()
+    checkpoints, plan = await _last_change(call.conversation)
+    if plan is None:
+        call.surface.notify("nothing to undo: no file has changed since the last checkpoint")
+        return
+    await asyncio.to_thread(checkpoints.restore, plan)
+    call.surface.notify("\n".join(["undone; /undo again brings it back", *_change_lines(plan)]))
+
+
+async def _diff(call: SlashCall) -> None:
+    checkpoints, plan = await _last_change(call.conversation)
+    if plan is None:
+        call.surface.notify("no file has changed since the last checkpoint")
+    else:
+        diff = await asyncio.to_thread(checkpoints.diff, plan, back=False)
+        lines = diff.rstrip().split("\n")
+        more = [f"… {len(lines) - MAX_DIFF_LINES} more lines"] if len(lines) > MAX_DIFF_LINES else []
+        call.surface.listing("\n".join([*lines[:MAX_DIFF_LINES], *more]), "diff")
+
+
+async def _last_change(conversation: Conversation) -> tuple[Checkpoints, RollbackPlan | None]:
+    """The way back to the newest checkpoint of this conversation from which the files differ."""
+    from tailrace.tools.checkpoint.checkpoint import Checkpoints
+
+    app = conversation.app
+    runs = await app.journal.runs(session=conversation.session, kind=TURN_KIND)
+    checkpoints = Checkpoints(app.config.home / "checkpoints", app.directory)
+    own = {"", *(run.id for run in runs)}  # without a turn: of an undo
+
+    def newest() -> RollbackPlan | None:
+        kept = takewhile(lambda each: each.turn in own, checkpoints.all())
+        return next((plan for plan in (checkpoints.plan(each.number) for each in kept) if plan.changes), None)
+
+    return checkpoints, await asyncio.to_thread(newest)
+
+
+async def _plan(call: SlashCall) -> None:
+    """The mode in which nothing is changed; `go` is the user's agreement. Any other text is what to plan."""
+    if call.argument and call.argument.lower() not in ("on", "off", "go"):
+        await call.surface.interrupt()
+        call.conversation.switch(plan=True)
+        await call.surface.submit(call.conversation.turn(call.argument))
+        return
+    if call.argument.lower() != "go":
+        on = _switched(call, call.conversation.options.plan, "plan")
+        call.conversation.switch(plan=on)
+        said = "on: it reads and proposes, nothing is changed; /plan go carries the plan out" if on else "off"
+        call.surface.notify(f"plan mode {said}")
+        return
+    if not call.conversation.options.plan:
+        raise TailraceError("/plan begins with the plan; /plan go carries it out")
+    await call.surface.interrupt()
+    call.conversation.switch(plan=False)
+    await call.surface.submit(call.conversation.turn("I agree: carry out the plan."))
 
 
 async def _quit(call: SlashCall) -> None:
@@ -325,5 +418,8 @@ HANDLERS: Final[dict[str, SlashHandler]] = {
     "verbose": _verbose,
     "reasoning": _reasoning,
     "rollback": _rollback,
+    "undo": _undo,
+    "diff": _diff,
+    "plan": _plan,
     "quit": _quit,
 }

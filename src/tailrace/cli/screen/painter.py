@@ -14,16 +14,17 @@ from typing import ClassVar, Final, TypeAlias
 import msgspec
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
 from tailrace.cli.screen.markdown_blocks import Block
+from tailrace.cli.screen.markdown_table import MarkdownTable
+from tailrace.cli.screen.readable_math import readable
 from tailrace.delivery.text.parser import parser
 from tailrace.system.private_apis import color_system
 
@@ -33,6 +34,7 @@ INDENT: Final = 2
 MESSAGE_MARK: Final = "● "
 USER_MARK: Final = "❯ "
 CODE_THEME: Final = "ansi_dark"  # the terminal's own sixteen colours: right on any background
+DIFF_STYLES: Final = {"+": "green", "-": "red"}  # of a line, by how it begins
 _FIRST_COLUMN: Final = re.compile(r" *\S+(?: \S+)*(?:  +)(?=\S)")
 _THEME: Final = Theme(
     {
@@ -58,7 +60,7 @@ _BOXES: Final = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 
 def tokens_of(text: str, *, start: int | None = None) -> list[Token]:
     """`start` is the first number of a numbered list, where the text is a later part of one."""
-    tokens = parser().parse(text)
+    tokens = parser().parse(readable(text))
     if start is not None and tokens and tokens[0].type == "ordered_list_open":
         tokens[0].attrs["start"] = start
     _mark_tasks(tokens)
@@ -138,12 +140,13 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True):
-    """An approval: the whole command that would run, where, and for whom."""
+    """An approval: the whole command that would run, where, and for whom. `is_edit`: it is the difference of a file."""
 
     tool_name: str
     reason: str
     command: str
     scope: str = ""
+    is_edit: bool = False
 
 
 Piece: TypeAlias = BlockPiece | BoxEnd | UserMessage | ReasoningLine | ToolLine | NoticeLine | Rows | ApprovalQuestion
@@ -191,24 +194,13 @@ class _Code(CodeBlock):
         yield Padding(_Listing(str(self.text).rstrip(), language), (0, 0, 0, INDENT), expand=False)
 
 
-class _Cells(TableElement):
-    """A table whose cells lose nothing: a word that is wider than its column goes on below itself."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for part in super().__rich_console__(console, options):
-            if isinstance(part, Table):
-                for column in part.columns:
-                    column.overflow = "fold"
-            yield part
-
-
 class _Markdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _LeftHeading,
         "fence": _Code,
         "code_block": _Code,
-        "table_open": _Cells,
+        "table_open": MarkdownTable,
     }
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -267,12 +259,19 @@ class Painter:
                 return self._text(text, style, width, indent=indent)
             case Rows(rows, indent):
                 return [line for row in rows for line in self._row(row, width, indent)]
-            case ApprovalQuestion(tool_name, reason, command, scope):
+            case ApprovalQuestion(tool_name, reason, command, scope, is_edit):
+                styles = [DIFF_STYLES.get(line[:1], "") if is_edit else "bold" for line in command.split("\n")]
+                wants = "wants to change a file:" if is_edit else f"wants to run ({reason}):"
+                shown = zip(command.split("\n"), styles, strict=True)
                 return [
                     [],
-                    *self._text(f"{tool_name} wants to run ({reason}):", "bold yellow", width, indent=INDENT),
+                    *self._text(f"{tool_name} {wants}", "bold yellow", width, indent=INDENT),
                     [],
-                    *self._text(command, "bold", width, indent=2 * INDENT),
+                    *(
+                        row
+                        for line, style in shown
+                        for row in self._text(line, style, width, indent=2 * INDENT) or [[]]
+                    ),
                     [],
                     *(self._text(scope, "dim", width, indent=INDENT) if scope else []),
                 ]
@@ -305,11 +304,14 @@ class Painter:
         return [line for piece in pieces for line in self._render(piece, width)]
 
     def _block(self, block: Block, width: int, *, first: bool) -> list[Line]:
-        """A listing has the whole window: a line end that the screen puts into code is copied with it."""
+        """A listing has the whole window: a line end that the screen puts into code is copied with it. So has a table:
+        its columns are as wide as they need."""
         indent = INDENT if block.kind == "markdown" else 2 * INDENT
         if block.kind == "markdown":
-            content = max(1, _used_width(width) - indent - 1)
-            lines = _trimmed(self._render(_Markdown(tokens_of(block.text, start=block.start)), content))
+            tokens = tokens_of(block.text, start=block.start)
+            is_table = bool(tokens) and tokens[0].type == "table_open"
+            content = max(1, (max(10, width) if is_table else _used_width(width)) - indent - 1)
+            lines = _trimmed(self._render(_Markdown(tokens), content))
         else:
             listing = _Listing(block.text, block.info, labelled=not block.joined)
             lines = self._render(listing, max(1, max(10, width) - indent - 1))
