@@ -9,13 +9,12 @@ import asyncio
 import os
 import random
 import shutil
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from proof.power_loss.cuts import LATER_S, PROMISES, Files, Loss, look
+from proof.power_loss.cuts import PROMISES, Files, Loss, look
 from proof.power_loss.disk import CREATE, SYNC, TRUNCATE, WRITE, Disk, Done, recorded, write_disk
 from proof.power_loss.record import record_sqlite, recorder, recording, work
 
@@ -120,7 +119,7 @@ class Restarted:
         self._server.own(self._server.data)
         await asyncio.to_thread(self._server.start)
         try:
-            async with open_journal(self._url, None, clock=lambda: time.time() + LATER_S) as journal:
+            async with open_journal(self._url, None) as journal:
                 yield journal
         finally:
             await asyncio.to_thread(self._server.stop, "immediate")
