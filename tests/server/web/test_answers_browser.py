@@ -193,7 +193,7 @@ async def test_an_edited_question_is_a_further_version_of_its_turn(devtools: str
         assert await tab.value(SHOWN) == ["Which way?", "And then?", "Sure?"], "it follows what is shown"
         assert await tab.value("location.href") == address
         assert await tab.text("#heading") == "Which way?"
-        assert await tab.value("document.querySelectorAll('#conversations li').length") == 1
+        assert await tab.value("document.querySelectorAll('#conversations .row').length") == 1
     assert [message["content"] for message in asked["messages"]][1:] == ["Which way? And why?"]
     assert chosen.endswith("/" + asked["model"])
     last = [message["content"] for message in server.provider.requests[-1].json()["messages"]][1:]

@@ -362,7 +362,7 @@ async def test_only_who_reads_the_end_follows_it(devtools: str, tmp_path: Path, 
         server.provider.flowing.set()
         await tab.until(ENDED)
         assert await tab.value(f"{log}.scrollTop") == 50, "what is read stays where it is"
-        await tab.press("↓ latest")
+        await tab.press("latest")
         await tab.until("document.querySelector('#latest').hidden")
         assert await tab.value(f"{at_end}({log})")
         assert await tab.value("document.activeElement.id") == "message"
