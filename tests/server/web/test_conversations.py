@@ -132,7 +132,7 @@ async def test_deleting_asks_first_and_is_refused_while_it_runs(devtools: str, t
         await tab.press("Delete")
         await tab.press("Delete")
         await listed(tab, ["Name a river."])
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         assert await tab.value("location.search") == ""
         _, found = await server.json("GET", "/sessions")
     assert [item["title"] for item in found["data"]] == ["Name a river."]
@@ -335,7 +335,7 @@ async def test_an_address_of_no_conversation_says_so(devtools: str, tmp_path: Pa
         await tab.until_shown("This conversation is not here")
         await tab.size(1280, 800)
         await tab.follow(tab.press("To a new conversation", "link"))
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         await tab.go(server.url + "/?session=doesnotexist")
         await tab.until_shown("This conversation is not here")
         await tab.send("Hi.")
@@ -371,7 +371,7 @@ async def test_an_address_with_no_name_opens_the_page_and_says_so(devtools: str,
         for name in NO_NAMES:
             await tab.go(f"{server.url}/?{named}={name}")
             await tab.until_shown(f"The address names no {kind}.")
-            await tab.until_shown("What shall I do?")
+            await tab.until_shown("How can I help?")
         await tab.send("Hi.")
         assert await answer(tab) == "Hello."
     assert tab.complaints == []

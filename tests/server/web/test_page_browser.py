@@ -63,7 +63,7 @@ async def test_a_question_that_waits_for_a_connection_is_being_sent(devtools: st
     doing = "document.querySelector('.activity')?.textContent.startsWith"
     hold = "fetch(`/sessions/other${number}/stream`, { signal: held.signal }).catch(() => {})"
     async with page(devtools, tmp_path, "silence") as (server, _, tab):
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         await tab.value("window.held = new AbortController(); undefined")
         await tab.value(f"for (let number = 0; number < 6; number++) {hold}; undefined")  # as many as a browser has
         await tab.send("Anybody there?")
@@ -222,7 +222,7 @@ async def test_a_key_that_may_not_use_the_page_is_told_apart_and_another_asked_f
         await tab.until(f"document.querySelector('#key-dialog [role=alert]').textContent === '{words}'")
         await tab.write("API key", KEY)
         await tab.press("Continue")
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         assert not await tab.value("document.querySelector('#key-dialog').open")
 
 
@@ -238,7 +238,7 @@ async def test_the_key_is_asked_for_once_and_kept_for_the_tab(devtools: str, tmp
         assert await tab.value("document.querySelector('#key').value") == ""
         await tab.write("API key", KEY)
         await tab.press("Continue")
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         assert await tab.value("document.activeElement.id") == "message"
         await tab.send("Hi.")
         assert await answer(tab) == "Hello."
@@ -348,7 +348,7 @@ async def test_a_reload_finds_texts_and_tools_in_the_order_in_which_they_came(de
 async def test_that_the_server_cannot_be_reached_is_taken_back_when_it_can(devtools: str, tmp_path: Path) -> None:
     conditions = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
     async with page(devtools, tmp_path, reply("Hello.")) as (_, _, tab):
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         await tab.call("Network.emulateNetworkConditions", offline=True, **conditions)
         await tab.send("Anybody?")
         await tab.until_shown("The server cannot be reached.")

@@ -66,7 +66,6 @@ export class CommandList {
 
   draw() {
     this.node.hidden = !this.shown.length;
-    this.box.setAttribute("aria-expanded", String(!this.node.hidden));
     this.node.replaceChildren(...this.shown.map((command, at) => this.option(command, at)));
     if (this.shown.length) this.box.setAttribute("aria-activedescendant", `command-${this.at}`);
     else this.box.removeAttribute("aria-activedescendant");
