@@ -137,6 +137,7 @@ async def test_a_thought_stands_where_it_happened_and_says_how_long_it_took(devt
     places = "[...document.querySelectorAll('article .answer')].map((each) => each.firstElementChild.className)"
     slow = Scenario(reply=reply(think("One two three four five."), say("One.")), pace_s=0.1)
     async with page(devtools, tmp_path, slow, reply("Two."), reply(think("\n"), say("Blank."))) as (server, _, tab):
+        await tab.size(1280, 1200)
         await tab.send("And?")
         await tab.until("document.querySelector('.thought')")
         server.provider.flowing.clear()

@@ -254,7 +254,7 @@ async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) 
         chosen = [str(tmp_path / name) for name in ("dot.png", "notes.txt", "tool.bin")]
         await tab.call("DOM.setFileInputFiles", files=chosen, objectId=node["result"]["objectId"])
         await tab.until_shown("tool.bin: only images (PNG, JPEG, WebP, GIF) and text in UTF-8 can be attached.")
-        chips = "[...document.querySelectorAll('#attached span')].map((chip) => chip.textContent).join()"
+        chips = "[...document.querySelectorAll('#attached li > span')].map((chip) => chip.textContent).join()"
         assert await tab.value(chips) == "dot.png,notes.txt"
         data = (
             "const data = new DataTransfer(); data.items.add(new File(['more'], 'more.md', {type: 'text/markdown'}));"
