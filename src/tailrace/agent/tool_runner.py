@@ -34,7 +34,7 @@ from tailrace.events import (
     ToolOutputRecorded,
 )
 from tailrace.messages import FileChange, JsonObject, ToolCall, ToolFile
-from tailrace.ports import Effect, Tool, ToolOutcome
+from tailrace.ports import Budget, Effect, Tool, ToolOutcome
 from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT, outcome_words, unanswered_words
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
@@ -71,6 +71,7 @@ class _Context(NamedTuple):
     progress: Callable[[str], None]
     call_index: int
     record: Callable[[AnyEvent], None]
+    budget: Callable[[], Budget]
     is_stopped: Callable[[], bool]
     ask: Callable[[str], Awaitable[bool]]
 
@@ -297,6 +298,7 @@ class ToolRunner:
                     self._progress_of(index, call),
                     index,
                     self._record.add,
+                    self._record.fold.budget_of_call,
                     lambda: self.is_stopped,
                     partial(self._ask_within, call),
                 )

@@ -8,6 +8,7 @@ import { ask, newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
 import { atNextFrame } from "../next_frame.js";
+import { openRun } from "./called_run.js";
 import { fileChips, filesOf, titleOf } from "./question_files.js";
 
 const SHOWN_RUNS = 30;
@@ -205,7 +206,7 @@ export class Conversation {
     const { text, files } = filesOf(question);
     if (images) files.push(images === 1 ? "1 image" : `${images} images`);
     const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
-    const view = new RunView(text, { load, speaker });
+    const view = new RunView(text, { load, speaker, openRun: (id) => openRun(id, this.closing.signal) });
     if (files.length) view.node.querySelector(".question")?.append(fileChips(files));
     view.takeBack = (id) => this.takeBack(view, id).catch(this.complain);
     view.steered = (steer) => this.steered(steer);
