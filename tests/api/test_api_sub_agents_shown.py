@@ -48,7 +48,7 @@ async def a_called_agent(home: Path) -> Told:
         run_id = (await agent.run("How is the Aare?")).run_id
     async with open_app(config) as app:
         child = next(run.id for run in await app.journal.runs() if run.id != run_id)
-        return Told(run_id, child, await app.journal.read(run_id))
+        return Told(run_id, child, list(await app.journal.read(run_id)))
 
 
 @pytest.fixture
