@@ -1,4 +1,4 @@
-"""What a called agent does is seen under its call, folded once: in `tail`, `show`, terminal, chats, and on the page."""
+"""What a called agent does is seen under its call, folded once: in `tail`, `show`, the terminal, chats, the state."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 from cli.screen.drawn_text import Drawn
 from delivery.planning.played_plans import EDITING, Stage
 from scripted_agent import config_for
-from server.web.test_markdown import needs_node, node
 from tailrace import Agent, tool
 from tailrace.app import open_app
 from tailrace.cli.main import main
-from tailrace.events import Entry, SubRunStarted, ToolCallChunk, ToolCallFinished, entry_to_json
+from tailrace.events import Entry, ToolCallChunk, ToolCallFinished
 from tailrace.journal.fold import fold
 from tailrace.testing.provider import FaultyProvider, call, reply
 
@@ -102,37 +101,3 @@ def test_a_chat_has_a_line_of_it(told: Told) -> None:
         seen += [text for text in stage.chat.texts if "research" in text and text not in seen]
     assert "⏳ **research** `the Aare` ▸ `level Rhine`" in seen
     assert seen[-1].startswith("✓ **research** `the Aare` · 2 steps (")
-
-
-CARD = """
-globalThis.document.getElementById = () => null;
-const { RunView } = await import("./runview.js");
-const views = [null, (id) => new Node(`run ${id}`)].map((openRun) => new RunView("", { openRun }));
-const cards = (view) => [...view.tools.cards.values()];
-const told = [];
-for (const event of JSON.parse(process.argv[2])) {
-  for (const view of views) {
-    view.apply(event);
-    view.draw();
-    for (const card of cards(view)) card.show();
-  }
-  told.push(views.map((view) => cards(view).map((card) => card.result.textContent + "|" + card.body.textContent)));
-}
-console.log(JSON.stringify(told));
-"""
-
-
-@needs_node
-@pytest.mark.parametrize("from_state", [False, True])
-async def test_the_page_has_it(from_state: bool, tmp_path: Path) -> None:
-    told = await a_called_agent(tmp_path)
-    last = next(at for at, entry in enumerate(told.entries) if isinstance(entry.event, ToolCallFinished))
-    entries = [fold(told.entries[:last]).entry(), *told.entries[last:]] if from_state else told.entries
-    events = [json.loads(entry_to_json(entry)) for entry in entries]
-    shown = await node(tmp_path, CARD, json.dumps(events))
-    [[replayed], [live]] = shown[-1]
-    assert "▸ level Aare▸ level Rhine" in replayed  # where there is no server: in a replay, in a file
-    assert "Inspect this run" in live
-    if not from_state:
-        begun = next(at for at, entry in enumerate(told.entries) if isinstance(entry.event, SubRunStarted))
-        assert shown[begun + 2][1][0].startswith("level Rhine|")

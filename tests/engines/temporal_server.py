@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from clients.installed import clients_dir
+from clients.installed import PROGRAMS, clients_dir
 
-_HOST = Path(__file__).with_name("temporal_host.py")
+_HOST = PROGRAMS / "temporal_host.py"
 _PACKAGES = ("temporalio", "nexusrpc", "google")
 
 
@@ -34,10 +36,12 @@ async def temporal_server() -> AsyncGenerator[str, None]:
     if not (programs / "temporal-test-server").exists():
         pytest.skip("these clients have no temporal-test-server; run: make clients")
     command = (programs / "python", _HOST, programs / "temporal-test-server")
-    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-    host = await asyncio.create_subprocess_exec(*command, **pipes)
+    pipe = asyncio.subprocess.PIPE
+    host = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
     try:
         assert host.stdout is not None
         yield (await host.stdout.readline()).decode().strip()
     finally:
-        await host.communicate()  # its input ends, so it ends the server
+        with suppress(ProcessLookupError):
+            os.killpg(host.pid, signal.SIGKILL)  # with the server that it has started
+        await host.wait()

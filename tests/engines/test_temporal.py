@@ -16,7 +16,7 @@ from engines.temporal_server import sdk_packages, temporal_server
 from engines.test_durable_call import STALLED, TEXT, config_of
 from tailrace.events import LlmDelta
 from tailrace.journal.open_journal import open_journal
-from tailrace.testing.provider import FaultyProvider, Scenario, reply
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "engines" / "temporal_activity.py"
 
@@ -39,7 +39,7 @@ def testing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.slow
 async def test_the_example_pays_for_each_step_once_and_shows_it_live(tmp_path: Path) -> None:
     part = Scenario(reply=reply("word " * 200), pace_s=0.02)
-    script = [reply("An outline."), part, part]
+    script: list[Reply | Scenario] = [reply("An outline."), part, part]
     packages = sdk_packages(tmp_path)
     async with FaultyProvider(script=[*script, reply("All of it.")]) as server, temporal_server() as address:
         config = config_of(tmp_path, server)

@@ -257,7 +257,7 @@ async def test_what_stands_in_an_answer_is_open_to_everybody(devtools: str, tmp_
 async def test_what_a_called_agent_does_is_seen_live_in_its_card_and_inspected_from_there(
     devtools: str, tmp_path: Path
 ) -> None:
-    paced = Scenario(reply=reply("The level of the Aare is 1.2 m."), pace_s=0.02)
+    paced = Scenario(reply=reply("The level of the Aare" + " rises and falls" * 100), pace_s=0.02)
     script = (reply(call("research", {"input": "the Aare"})), reply(call("level", {"river": "Aare"})), paced, "ok")
     async with page(devtools, tmp_path, *script, store="sqlite:///tailrace.db") as (server, _, tab):
         helper = Agent(config=server.app.config, tools=[level])
@@ -270,13 +270,14 @@ async def test_what_a_called_agent_does_is_seen_live_in_its_card_and_inspected_f
             await tab.until(f"{inside}?.includes('The level of')")
             server.provider.flowing.clear()
             assert "level" in await tab.text(".called-run .tool-name")
+            assert await tab.value("document.querySelector('.tool').dataset.state") == "running"
             server.provider.flowing.set()
             result = await run.result()
-        await tab.until(f"{inside}.includes('The level of the Aare is 1.2 m.')")
+        await tab.until(f"{inside}.includes('The level of the Aare rises')")
         await tab.reload()
         await tab.until(ENDED)
         await tab.value("document.querySelector('.tool').open = true")
-        await tab.until(f"{inside}?.includes('The level of the Aare is 1.2 m.')")
+        await tab.until(f"{inside}?.includes('The level of the Aare rises')")
         await tab.go(f"{server.url}/?run={result.run_id}")
         await tab.until("[...document.querySelectorAll('.item')].some((item) => item.textContent.includes('research'))")
         opened = "document.querySelectorAll('.item').forEach((item) => { item.open = true; })"

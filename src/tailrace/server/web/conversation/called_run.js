@@ -1,6 +1,5 @@
 // The run of an agent that another run calls, below its call: live where it goes on. Its own calls of agents stay folded.
 
-import { wantsReasoning } from "../answer/reasoning.js";
 import { RunView } from "../answer/runview.js";
 import { read } from "../net/api.js";
 import { follow } from "../net/follow.js";
@@ -18,7 +17,7 @@ export function openRun(id, signal) {
     view.draw();
   };
   follow({
-    place: () => [`${path}/stream?reasoning=${wantsReasoning()}&${view.seq ? `after=${view.seq}` : "snapshot=true"}`, {}],
+    place: () => [`${path}/stream?reasoning=true&${view.seq ? `after=${view.seq}` : "snapshot=true"}`, {}],
     hear: ({ data }) => {
       view.apply(JSON.parse(data));
       if (!drawing) atNextFrame(draw);
