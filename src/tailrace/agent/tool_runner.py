@@ -196,8 +196,8 @@ class ToolRunner:
         effect = tool.effect(args)
         if not (self._policy.asks_edits and effect.kind == "write" and isinstance(tool, FileTool)):
             return effect
-        settings = self._settings
-        context = _Context(settings.directory, settings.roots, _ignore, 0, _ignore, lambda: True, _refuse_question)
+        places, budget = (self._settings.directory, self._settings.roots), self._record.fold.budget_of_call
+        context = _Context(*places, _ignore, 0, _ignore, budget, lambda: True, _refuse_question)
         change = await tool.change_of(args, context)
         if isinstance(change, ToolOutcome):
             return change
