@@ -388,7 +388,7 @@ export class RunView {
     for (const { arguments: text = "", index = 0, ...call } of state.calls ?? []) this.writeCall({ ...call, index, text });
     if (this.approvals.waits) this.tellDoing();
     this.restoreReasoning(state.reasoning, state.reasoning_pieces, state.status === "running");
-    this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by });
+    this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by || state.model });
     if (state.status && state.status !== "running" && state.status !== "pending") this.restoreEnding(state);
     this.tools.tellOutcomes(this.node);
     this.draw(); // with the frame that shows its tools
