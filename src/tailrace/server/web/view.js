@@ -1,3 +1,3 @@
 // Read before anything is drawn: an address of another view shows no empty conversation while that view is loaded.
 
-if (/[?&](run|usage|instance)\b/.test(location.search)) document.body.dataset.view = "opening";
+if (/[?&](run|runs|ops|usage|instance)\b/.test(location.search)) document.body.dataset.view = "opening";
