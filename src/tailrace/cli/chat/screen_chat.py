@@ -7,12 +7,11 @@ screen draws it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -32,11 +31,13 @@ from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.question import CommandOutput, Question, files_for
+from tailrace.cli.chat.shown_log import shown_log
 from tailrace.cli.chat.slash_commands import TERMINAL_COMMANDS, is_slash_command, run_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.call_progress import CallProgress
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
@@ -94,7 +95,8 @@ class ScreenChat:
             target=sys.stdout,
             history=FileHistory(str(home / "history")),
             completion=Completion(
-                [f"/{name}" for name in TERMINAL_COMMANDS], partial(files_for, directory=app.directory)
+                [Choice(f"/{name}", f"/{name}", row.help, bool(row.usage)) for name, row in TERMINAL_COMMANDS.items()],
+                partial(files_for, directory=app.directory),
             ),
             environment=environment.get,
         )
@@ -157,6 +159,9 @@ class ScreenChat:
         shown = self._transcript.expand_tool(number)
         self._screen.changed()
         return shown
+
+    async def choose(self, choices: Sequence[Choice]) -> str | None:
+        return await self._screen.choose(choices)
 
     def aside(self) -> AbstractAsyncContextManager[None]:
         return self._screen.aside()
@@ -265,7 +270,7 @@ class ScreenChat:
 
     async def converse(self) -> int:
         await self._greet()
-        with _logged_to(self):
+        with shown_log(self.notify):
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 drawing = group.create_task(self._screen.draw_forever())
@@ -297,9 +302,10 @@ class ScreenChat:
             return
         self._transcript.add_pieces(welcome(await asyncio.to_thread(self._welcome_facts)))
         self._cut = await conversation.left_behind()
-        if self._cut is not None and self._cut.unfinished is not None:
-            run = self._cut.unfinished
-            self._transcript.add_pieces(cut_off(question_of(run), age(now() - run.created_at)))
+        if self._cut is not None:
+            self._transcript.add_pieces(
+                cut_off(self._cut.question, age(now() - self._cut.at), taken_over=self._cut.taken_over)
+            )
 
     def _welcome_facts(self) -> WelcomeFacts:
         conversation, app = self._conversation, self._conversation.app
@@ -468,27 +474,6 @@ class ScreenChat:
 
 def _typed_text(question: Question) -> str:
     return question.shown or question.message.text
-
-
-class _Notices(logging.Handler):
-    """Shows log records as notices: stderr would be written across the screen."""
-
-    def __init__(self, terminal: ScreenChat) -> None:
-        super().__init__(logging.WARNING)
-        self._terminal = terminal
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.notify(record.getMessage())
-
-
-@contextmanager
-def _logged_to(terminal: ScreenChat) -> Iterator[None]:
-    handler, root = _Notices(terminal), logging.getLogger()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
 
 
 async def converse(conversation: Conversation) -> int:

@@ -184,7 +184,7 @@ class Transcript:
         said = self._status or self._progress.status
         quiet_s = now - self._since
         if self._message is None:
-            what = f"thinking{seconds}"
+            what = f"{'waiting' if self._progress.is_between_tries else 'thinking'}{seconds}"
         else:  # the answer has begun
             what = f"no new text for {quiet_s:.0f} s" if quiet_s >= 1 else ""
         return " · ".join(filter(None, (what, said)))
@@ -381,14 +381,21 @@ class Transcript:
             asked = self._queued.pop(0)
             if asked.requester == self._requester:  # J110
                 self.menu.open(asked)
-            self._settle(_question(asked))
+            self._settle(self._question_piece(asked))
+
+    def _question_piece(self, asked: ApprovalAsked) -> ApprovalQuestion:
+        """The user knows the session and the requester of their own question."""
+        name, reason = sanitized_line(asked.tool_name, 60), sanitized_line(asked.reason)
+        is_own = asked.requester == self._requester
+        scope = f"in {asked.directory}" if is_own and asked.directory else asked.scope
+        return ApprovalQuestion(name, reason, sanitized(asked.command), sanitized(scope))
 
     def _answered(self, change: changes.Answered) -> None:
         answered = change.answer
         asked = self._open.pop(answered.approval_id, None)
         if asked in self._queued:
             self._queued.remove(asked)
-            self._settle(_question(asked))
+            self._settle(self._question_piece(asked))
         if asked == self.approval:
             self.menu.close()
         words = sanitized_line(outcome_words(asked, answered), 500)
@@ -460,11 +467,6 @@ def _in_short(piece: Piece) -> Piece:
     lines = piece.text.split("\n")
     more = f"  … {len(lines) - HELD_LINES} more lines, below the answer when it has ended"
     return NoticeLine("\n".join([*lines[:HELD_LINES], more]), piece.style, piece.indent)
-
-
-def _question(asked: ApprovalAsked) -> ApprovalQuestion:
-    name, reason = sanitized_line(asked.tool_name, 60), sanitized_line(asked.reason)
-    return ApprovalQuestion(name, reason, sanitized(asked.command), sanitized(asked.scope))
 
 
 def _advice(text: str) -> list[Piece]:

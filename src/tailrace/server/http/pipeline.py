@@ -178,11 +178,11 @@ class RequestPipeline:
         """The connection is a web socket from here on: whatever ends the handler, no other answer is sent."""
         request_values(request)[SOCKET] = socket
 
-    async def admit_call(self, request: web.Request) -> None:
-        """For a call that a web socket asks for: it is admitted as a request of its own would be. Raises `ApiError`."""
+    async def admit_call(self, request: web.Request, *, counted: bool = True) -> None:
+        """For what a web socket asks for: it is admitted as a request of its own would be. Raises `ApiError`."""
         identity = self._admit(request, self._routes.get(request.match_info.route))
         if identity is not None:
-            await self._charge(identity, request)
+            await self._charge(identity, request, counted=counted)
 
     def call_failure(self, request: web.Request, exc: Exception) -> ApiError:
         """What a web socket's client is told where a call of its has failed before it began."""
