@@ -7,12 +7,11 @@ screen draws it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -24,6 +23,7 @@ from rich.console import Console
 
 from tailrace import __version__
 from tailrace.agent.turn_spec import TurnSpec
+from tailrace.app.approvals import WaitingApproval
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
 from tailrace.app.timeline.question import question_of
@@ -38,12 +38,13 @@ from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
+from tailrace.cli.screen.log_notices import logged_to
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.errors import RunParked, SteerRefused, StorageFailed, TailraceError
-from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
+from tailrace.events import AnyEvent, ApprovalAnswered, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow
@@ -55,7 +56,7 @@ _STOP: Final = TypedLine("/stop", "")
 
 
 class ScreenChat:
-    """Satisfies `ChatSurface` and `ScreenListener`."""
+    """Satisfies `ChatSurface`, `ScreenListener` and `QuestionSurface`."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -80,6 +81,7 @@ class ScreenChat:
         self._under_way: Run | None = None  # of the session that is gone on with
         self._home = Path(config.environment.get("HOME") or "/")
         self._screen = self._new_screen()
+        self._elsewhere = conversation.app.questions_elsewhere(REQUESTER, shown=self._is_shown)
 
     def _new_screen(self) -> TerminalScreen:
         app = self._conversation.app
@@ -216,10 +218,25 @@ class ScreenChat:
 
     async def _answer(self, approval_id: str, decision: Decision, reason: str) -> None:
         try:
-            await self._conversation.app.agents.answer(self._run_id, approval_id, decision, by=REQUESTER, reason=reason)
+            if approval_id in self._elsewhere.asked:
+                await self._elsewhere.answer(approval_id, decision, reason)
+            else:
+                agents = self._conversation.app.agents
+                await agents.answer(self._run_id, approval_id, decision, by=REQUESTER, reason=reason)
         except TailraceError as exc:  # the run has ended elsewhere, or its journal cannot be written
             self._transcript.menu.back()
             self.notify(f"error: the answer was not taken: {exc}")
+
+    def ask(self, waiting: WaitingApproval) -> None:
+        self._transcript.ask_elsewhere(waiting.asked, question_of(waiting.run))
+        self._screen.changed()
+
+    def take_away(self, waiting: WaitingApproval, answer: ApprovalAnswered | None) -> None:
+        self._transcript.answered_elsewhere(waiting.asked, answer)
+        self._screen.changed()
+
+    def _is_shown(self, run: Run) -> bool:
+        return run.id == self._run_id or run.new.session == self._conversation.session
 
     def expand_tool(self) -> None:
         if not self.expand(None):
@@ -265,16 +282,18 @@ class ScreenChat:
 
     async def converse(self) -> int:
         await self._greet()
-        with _logged_to(self):
+        with logged_to(self.notify):
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 drawing = group.create_task(self._screen.draw_forever())
                 if self._under_way is not None:
                     await self.watch(self._under_way)
                 working = group.create_task(self._work())
+                asking = group.create_task(self._elsewhere.watch(self))
                 group.create_task(load_prices())
                 code = await self._screen.app.run_async()
                 working.cancel()
+                asking.cancel()
                 await self._settle_turn()
                 drawing.cancel()
             self._screen.draw()
@@ -468,27 +487,6 @@ class ScreenChat:
 
 def _typed_text(question: Question) -> str:
     return question.shown or question.message.text
-
-
-class _Notices(logging.Handler):
-    """Shows log records as notices: stderr would be written across the screen."""
-
-    def __init__(self, terminal: ScreenChat) -> None:
-        super().__init__(logging.WARNING)
-        self._terminal = terminal
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.notify(record.getMessage())
-
-
-@contextmanager
-def _logged_to(terminal: ScreenChat) -> Iterator[None]:
-    handler, root = _Notices(terminal), logging.getLogger()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
 
 
 async def converse(conversation: Conversation) -> int:

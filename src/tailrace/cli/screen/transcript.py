@@ -28,7 +28,7 @@ from tailrace.cli.screen.tool_details import progress_lines
 from tailrace.cli.screen.tool_view import DETAIL_INDENT, ToolView
 from tailrace.cli.stop_words import stop_words
 from tailrace.cli.words import duration
-from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, SteerAccepted
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry, RunFinished, Snapshot, SteerAccepted
 from tailrace.events.steers import Steers
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.signals import INTERRUPTED
@@ -111,7 +111,8 @@ class Transcript:
         self._thoughts: list[str] = []  # the open line of reasoning
         self._thinker = Sanitizer()
         self._open: dict[str, ApprovalAsked] = {}  # unanswered questions, by their ids
-        self._queued: list[ApprovalAsked] = []  # of those, the ones that are shown after the one in the menu
+        self._queued: list[ApprovalAsked] = []  # those that are shown after the one in the menu
+        self._elsewhere: dict[str, str] = {}  # questions of other runs, by their ids: what each run is about
         self._after_text = False  # a message is the last that was drawn: what is no message keeps a distance
         self._status = ""
         self._since: float | None = None  # when the running turn last sent something; None without one
@@ -139,7 +140,7 @@ class Transcript:
     @property
     def spinning(self) -> bool:
         """Whether a draw is due although nothing happened."""
-        return self._since is not None or bool(self._command)
+        return self._since is not None or bool(self._command) or self.approval is not None
 
     @property
     def running_s(self) -> float | None:
@@ -379,9 +380,32 @@ class Transcript:
         """Shows what is asked, one question of the user's at a time: the menu stands below the one that it is about."""
         while self._queued and self.approval is None:
             asked = self._queued.pop(0)
+            about = self._elsewhere.get(asked.approval_id)
+            if about is not None:
+                self.menu.open(asked)
+                self._say(NoticeLine(f"another run asks: {sanitized_line(about, 100)}", "yellow"), _question(asked))
+                continue
             if asked.requester == self._requester:  # J110
                 self.menu.open(asked)
             self._settle(_question(asked))
+
+    def ask_elsewhere(self, asked: ApprovalAsked, about: str) -> None:
+        """A question of another run."""
+        self._elsewhere[asked.approval_id] = about
+        self._queued.append(asked)
+        self._ask_next()
+
+    def answered_elsewhere(self, asked: ApprovalAsked, answered: ApprovalAnswered | None) -> None:
+        """None: its run has ended without an answer."""
+        del self._elsewhere[asked.approval_id]
+        if asked in self._queued:
+            self._queued.remove(asked)
+            return
+        if asked == self.approval:
+            self.menu.close()
+        words = outcome_words(asked, answered) if answered is not None else "the other run has ended"
+        self._say(NoticeLine(sanitized_line(words, 500)))
+        self._ask_next()
 
     def _answered(self, change: changes.Answered) -> None:
         answered = change.answer
@@ -405,10 +429,12 @@ class Transcript:
     def _end_turn(self) -> None:
         self._end_message()
         self.tools.end_turn()
-        self.menu.close()
+        if self.approval is not None and self.approval.approval_id not in self._elsewhere:
+            self.menu.close()
         self._open.clear()
-        self._queued.clear()
+        self._queued = [asked for asked in self._queued if asked.approval_id in self._elsewhere]
         self._since = None
+        self._ask_next()
 
     def _finish(self, finished: RunFinished) -> None:
         self._end_turn()
