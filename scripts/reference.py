@@ -31,7 +31,7 @@ from tailrace.server.metrics.registry import Histogram, Metrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reference"
-HIDDEN_OPTIONS = {"--help", "--log-level"}  # every command has them
+HIDDEN_OPTIONS = {"--help", "--log-level", "--json"}  # told once, above all commands
 _FIELD = re.compile(r"^    (\w+): ")
 _PATH_PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 
@@ -115,7 +115,7 @@ def _expected(hint: object) -> str:
     for each in (hint, *typing.get_args(hint)):
         for meta in getattr(each, "__metadata__", ()):
             if isinstance(meta, msgspec.Meta) and meta.description:
-                return meta.description.removeprefix("an ").removeprefix("a ")
+                return meta.description.partition(",")[0].removeprefix("an ").removeprefix("a ")
     return "true or false" if bool in (hint, *typing.get_args(hint)) else "text"
 
 
@@ -184,8 +184,9 @@ def commands() -> str:
         "# Commands",
         "",
         "Every command and its options; an argument that subcommands share stands at the first. `--log-level` works",
-        "with each. Exit codes: 0 done, 1 failed, 2 wrong use, 3 incomplete (an action was not executed, or the answer",
-        "was cut), 130 interrupted.",
+        "with each; `--json` prints one object or event a line; RUN is an id, the beginning of one, or `last`. Exit",
+        "codes: 0 done, 1 failed, 2 wrong use, 3 incomplete (an action was not executed, or the answer was cut), 130",
+        "interrupted.",
     ]
     for name, command in sorted(all_commands().items()):
         lines += ["", f"## tailrace {name}", "", f"{_sentence(command.help)}", *_options(parser_of(name))]
@@ -205,7 +206,9 @@ def _options(parser: argparse.ArgumentParser, *, indent: str = "") -> Iterator[s
     rows = [
         f"{indent}- `{_spelling(action)}`: {_help(parser, action)}"
         for action in actions
-        if not isinstance(action, argparse._SubParsersAction) and not HIDDEN_OPTIONS & set(action.option_strings)
+        if not isinstance(action, argparse._SubParsersAction)
+        and not HIDDEN_OPTIONS & set(action.option_strings)
+        and action.metavar != "RUN"
     ]
     below = [action for action in actions if isinstance(action, argparse._SubParsersAction)]
     if not indent and (rows or below):
@@ -252,13 +255,8 @@ def http() -> str:
         "Every route but the page's own files, with the scope that it needs and its query. Bodies and answers:",
         "`/openapi.json` of a running server. What clients can rely on: [HTTP](../http.md).",
     ]
-    groups: dict[str, list[Route]] = {}
-    for route in asyncio.run(_routes()):
-        if not route.path.startswith("/web/"):
-            groups.setdefault(route.path.split("/")[1] or "page", []).append(route)
-    for name, routes in sorted(groups.items()):
-        lines += ["", f"## {name}", ""]
-        lines += [_route_row(route) for route in sorted(routes, key=lambda route: (route.path, route.method))]
+    routes = [route for route in asyncio.run(_routes()) if not route.path.startswith("/web/")]
+    lines += ["", *map(_route_row, sorted(routes, key=lambda route: (route.path, route.method)))]
     return "\n".join(lines)
 
 

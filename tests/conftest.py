@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -13,12 +12,13 @@ from hypothesis import settings
 from certificates import read_one_authority
 from long_tests import dealt
 from postgres_server import PostgresServer, running
+from properties import PROFILE, QUICK_EXAMPLES
 from slow_tests import is_slow, mark_slow
 
 # A busy machine is no counterexample: no deadline. `make test` tries few examples of a property.
 settings.register_profile("full", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=20)
-settings.load_profile(os.environ.get("TAILRACE_PROPERTIES", "full"))
+settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)
+settings.load_profile(PROFILE)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background. The commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

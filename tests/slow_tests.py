@@ -69,6 +69,7 @@ SLOW = (
     "runs/test_takeover.py",
     "server/http/test_file_limit.py",
     "server/routes/test_fork_request.py",
+    "server/test_http_document.py",
     "server/test_stream_cache.py",
     "server/v1/test_no_cycles.py",
     "server/web",
@@ -96,5 +97,6 @@ def is_slow(file: str) -> bool:
 
 
 def mark_slow(item: pytest.Item) -> None:
-    if is_slow(item.nodeid.partition("::")[0].removeprefix("tests/")):
+    starts_server = "postgres_server" in getattr(item, "fixturenames", ())
+    if starts_server or is_slow(item.nodeid.partition("::")[0].removeprefix("tests/")):
         item.add_marker(pytest.mark.slow)

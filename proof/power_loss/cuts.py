@@ -6,7 +6,6 @@ import random
 import shutil
 import sqlite3
 import tempfile
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
@@ -21,7 +20,6 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal
 
 PROMISES = "promises"
-LATER_S = 3600.0  # the leases of the processes that lost their power are over
 SURVIVAL = (0.0, 0.5, 1.0)  # of what was not synced: nothing, any part of it, all of it
 
 
@@ -107,7 +105,7 @@ async def sqlite_store(files: Files, place: Path, problems: list[str]) -> AsyncG
     write_disk(place, {name: data for name, data in files.items() if not name.endswith("-shm")})
     path = place / "t.db"
     problems += _damage(path)
-    async with open_journal(f"sqlite:///{path}", path, clock=lambda: time.time() + LATER_S) as journal:
+    async with open_journal(f"sqlite:///{path}", path) as journal:
         yield journal
 
 

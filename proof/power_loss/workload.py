@@ -55,7 +55,10 @@ async def write_runs(url: str, promises: Path, seed: int, durability: Durability
 
 
 async def _run(journal: Journal, rng: random.Random, durability: Durability, promise: Tell) -> None:
-    run, lease = await journal.start(NewRun("power", {"text": "go"}, durability=durability), owner=f"{os.getpid()}")
+    new = NewRun("power", {"text": "go"}, durability=durability)
+    run, lease = await journal.start(
+        new, owner=f"{os.getpid()}", lease_s=0.0
+    )  # over at once: it is claimed after the loss
     assert lease is not None
     watching = asyncio.create_task(_watch(journal, run.id, promise))
     texts = []

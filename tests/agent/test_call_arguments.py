@@ -206,3 +206,14 @@ async def test_O178_an_answer_of_the_agent_that_is_too_long_is_incomplete(
     assert played.finished.output.startswith("word word")
     assert "longer than one answer may be, and was cut. Ask me to continue" in played.finished.output
     assert len([event for event in played.events if isinstance(event, AttemptStarted)]) == 1
+
+
+async def test_O178_an_answer_that_comes_whole_and_is_too_long_is_incomplete_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_call, "MAX_ANSWER_CHARS", 2000)
+    async with stage(tmp_path, Scenario(reply=reply("word " * 2000), instead="json")) as s:
+        played = await s.play()
+    assert played.finished.status == "incomplete"
+    assert "longer than one answer may be" in played.finished.output
+    assert len([event for event in played.events if isinstance(event, AttemptStarted)]) == 1

@@ -139,8 +139,8 @@ async def arguments_of_eight_megabytes(server: AttackedServer) -> None:
 
 
 async def one_letter_cut(server: AttackedServer) -> None:
-    """A cut after 7 MB of one letter."""
-    cut = Scenario(reply=in_pieces("y" * 7_500_000, 100_000), broken=Break("cut", Offset(95, per_cent=True)))
+    """A cut after 5 MB of one letter."""
+    cut = Scenario(reply=in_pieces("y" * 5_300_000, 100_000), broken=Break("cut", Offset(95, per_cent=True)))
     await server.ask_agent(cut, reply("Done."))
 
 
@@ -274,9 +274,13 @@ async def endless_raw_answer(server: AttackedServer) -> None:
     await _raw_answer(server, "endless-content")
 
 
-async def endless_raw_fields(server: AttackedServer) -> None:
-    """The same as a thought, and as a field that we do not know."""
+async def endless_raw_thought(server: AttackedServer) -> None:
+    """The same as a thought."""
     await _raw_answer(server, "endless-reasoning_content")
+
+
+async def endless_raw_field(server: AttackedServer) -> None:
+    """The same as a field that we do not know."""
     await _raw_answer(server, "endless-unknown_to_us")
 
 
@@ -361,7 +365,8 @@ _FUNCTIONS: tuple[Callable[[AttackedServer], Awaitable[None]], ...] = (
     gzip_with_a_key,
     unread_approval_streams,
     endless_raw_answer,
-    endless_raw_fields,
+    endless_raw_thought,
+    endless_raw_field,
     packed_answers,
     growing_bodies,
     endless_body_without_a_key,

@@ -19,7 +19,7 @@ import pytest
 
 from cli.chat.screen_home import ready
 from cli.screen.vt import VirtualTerminal
-from integrations.acp.acp_editor import tailrace_acp
+from integrations.acp.acp_editor import next_model_call, tailrace_acp
 from integrations.mcp_server.mcp_host import call, host_of, write_config
 from tailrace.app import open_app
 from tailrace.config.load import load
@@ -181,7 +181,7 @@ async def test_N164_a_message_from_this_surface_is_committed_once_after_kill_9(t
     async with FaultyProvider(script=script) as provider, asyncio.timeout(LONGEST_S):
         write_config(tmp_path, provider)
         async with SURFACES[surface](tmp_path) as steer, open_app(load({}, tmp_path)) as app:
-            await provider.request()
+            await next_model_call(provider, 0)
             (run,) = await app.journal.runs(kind="agent")
             await seen(app, run.id, MessageChunk)
             await steer()

@@ -6,7 +6,10 @@ import asyncio
 import json
 from pathlib import Path
 
+import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from proof.memory_platform import MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
@@ -14,6 +17,8 @@ from gateway.fake_gateways import Town, town
 from tailrace.agent.fork import ForkRequest
 from tailrace.app.timeline.question import question_of as question_of_run
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
+from tailrace.errors import PlatformError
+from tailrace.gateway.base import BasePlatform
 from tailrace.gateway.inbound import attachments
 from tailrace.messages import Image, Message, Text, user
 from tailrace.testing.clock import driven
@@ -215,3 +220,18 @@ async def test_of_an_image_that_is_too_large_the_model_is_told_why_it_was_not_re
     received = MessageReceived("u", Place("telegram", "42"), Sender("1"), "What is this?", (image,))
     told = Text("[attached: photo.png (image/png); an image of more than 10 MiB is not read]")
     assert (await attachments.message_of(MemoryPlatform(EDITING), received)).parts[1] == told
+
+
+async def test_J114_a_download_that_fails_does_not_tell_its_address() -> None:
+    """Telegram's has the token in it."""
+
+    async def again(request: web.Request) -> web.Response:
+        raise web.HTTPFound(request.path)
+
+    application = web.Application()
+    application.router.add_get("/file/bot1:token/photo.png", again)
+    async with TestServer(application) as server, aiohttp.ClientSession() as session:
+        request = session.get(server.make_url("/file/bot1:token/photo.png"))
+        with pytest.raises(PlatformError, match="could not be fetched: TooManyRedirects") as failed:
+            await BasePlatform.download(MemoryPlatform(EDITING), PHOTO, request, 1000)
+    assert "token" not in str(failed.value)

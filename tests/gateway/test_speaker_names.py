@@ -154,7 +154,8 @@ async def test_a_question_that_is_asked_again_or_forked_is_still_that_persons(tm
         await write_and_wait(here, "book it for me")
         await write_and_wait(here, "for me too", user="2")
         agents, (newest, _) = here.app.agents, await here.app.journal.runs(kind="agent")
-        again = await agents.submit(await agents.retried_turn(newest.id, requester="api"), session=newest.new.session)
+        spec = await agents.retried_turn(ForkRequest(newest.id, 0, requester="api"))
+        again = await agents.submit(spec, session=newest.new.session)
         await agents.finished(again.id)
         assert sent(here)[1] == [f"{FIRST}\n| book it for me", f"{SECOND}\n| for me too"]
         assert sent(here)[0].endswith(NOTE)

@@ -12,7 +12,7 @@ from tailrace.integrations.postgres.store import PostgresJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """An empty database of each kind."""
     if request.param == "postgres":

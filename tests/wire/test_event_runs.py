@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from tailrace.config.quirks import NONE
 from tailrace.messages import AnyDelta, Dialect, EventDelta, EventRunDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.wire.anthropic.encode import StreamEncoder as AnthropicEncoder
@@ -162,7 +163,7 @@ END: dict[Dialect, bytes] = {
 
 
 @pytest.mark.parametrize("dialect", ["chat", "anthropic"])
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_a_hostile_event_among_steady_ones_is_relayed_the_same_however_it_is_cut(
     dialect: Dialect, data: st.DataObject
@@ -211,7 +212,7 @@ _CHAT_CHUNKS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(_CHAT_CHUNKS, max_size=6), st.booleans(), st.booleans(), st.booleans())
 def test_the_short_way_of_plain_chunks_is_the_long_way(
     said: list[dict[str, Any]], role_first: bool, with_head: bool, include_usage: bool

@@ -12,7 +12,7 @@ from tailrace.agent.endings import Ending, ending_of_cut, limit_warning, stall_n
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
 from tailrace.agent.turn import Turn
-from tailrace.errors import EMPTY_ANSWER, Permanent, ProviderError
+from tailrace.errors import EMPTY_ANSWER, ProviderError
 from tailrace.events import (
     REJECTED,
     AnyEvent,
@@ -50,7 +50,7 @@ from tailrace.runs.failures import failure_of, is_media_refused, is_too_long, ta
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.token_estimate import message_tokens
 
-MAX_ANSWER_CHARS = 8 * 1024 * 1024  # of one answer: its history is sent again with every call (O178)
+MAX_ANSWER_CHARS = 6 * 1024 * 1024  # of one answer: its history is sent again with every call (O178)
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
 _LEAST_TOO_LONG = 1000  # tokens: a shorter conversation is refused for something else, the tools that are offered say
 MAX_REPAIRS = 2  # of one turn's answers
@@ -139,10 +139,13 @@ class ModelCall:
         if error.code == EMPTY_ANSWER and not log.text:
             log.add(MessageRecorded(log.filter.message(""), "end"))  # the turn says that there is no answer (C46)
             return None
-        if not log.text:
+        ending = ending_of_cut(error, (), log.text)
+        if not (text := log.text + ending.suffix):
             return failure_of(error)
-        log.add(MessageRecorded(log.filter.message(log.text), "cut"))
-        return failure_of(error) if isinstance(error, Permanent) else None
+        if ending.suffix:  # an answer that came whole and is too long (O178)
+            log.add(MessageChunk(ending.suffix))
+        log.add(MessageRecorded(log.filter.message(text), "cut"))
+        return ending.failure
 
     async def _record_answer(self, result: CallResult, log: _AnswerLog) -> RunFailure | None:
         completion, answer = result.completion, log.filter

@@ -115,10 +115,13 @@ class TurnRunner:
         self._replaced: tuple[Message, ...] | None = None  # what stands for the session's history from the question on
         self.foreign_calls: tuple[ToolCall, ...] = ()  # calls of the client's own tools, for the client to run
 
-    def inherit(self, entries: Iterable[Entry]) -> None:
-        """Records what the turn has from the run that it was forked from. Comes before `run`."""
+    async def inherit(self, entries: Iterable[Entry]) -> None:
+        """Records what the turn has from the run that it was forked from, then the messages that came while it waited:
+        its first model call has them. Comes before `run`."""
         for entry in entries:
             self._record.add(entry.event, attempt=entry.attempt)
+        for signal in await self._journal.kept_signals(self._lease):
+            self._record.add(*facts_of(signal, self.turn.steers))
 
     async def run(
         self,

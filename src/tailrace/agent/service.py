@@ -187,33 +187,22 @@ class AgentService(RunHost["_TurnExecution"]):
         asked = fork.question_in(await self._journal.facts(run.id), spec.forked_from)
         return spec.message if asked is None else unmarked_message(asked, spec.spoken_by)
 
-    async def retried_turn(self, run_id: str, *, requester: str) -> TurnSpec:
-        """The same question again, for `submit` in the session of that run: the new turn takes the place of that one in
-        the history. Who asks again answers for it, as for a fork. Raises `RunNotFound`, `RunOwned` for a run that has
-        not ended, `ForkRefused` where another turn follows it, and for a fork, whose history is its own."""
-        run = await self._journal.get(run_id)
+    async def retried_turn(self, request: fork.ForkRequest) -> TurnSpec:
+        """The question of an ended run again, or another one in its place, for `submit` in the session of that run: a
+        further version of that turn, which those after it do not follow. Who asks answers for it, as for a fork.
+        Raises `RunNotFound`, and `RunOwned` for a run that has not ended."""
+        run = await self._journal.get(request.run_id)
         spec = _turn_of(run, "asked again")
         if run.state not in ENDED:
             raise RunOwned(f"run {run.id} has not ended", owner=run.owner)
-        if spec.forked_from is not None:
-            raise ForkRefused(f"{run.id} is a fork: fork it again")
         previous_run, session = spec.previous_run, run.new.session
-        if session:
-            newest, *before = await self._journal.runs(session=session, kind=TURN_KIND, limit=2)
-            if newest.id != run.id:
-                raise ForkRefused(f"another message follows {run.id}: fork it, or ask again in a new message")
-            if previous_run is None:
-                previous_run = before[0].id if before else ""
-        return msgspec.structs.replace(
-            _inherited_spec(spec, requester),
-            history=spec.history,
-            previous_run=previous_run,
-            spoken_by=spec.spoken_by,
-            reachable=True,
-            pending_attachments=spec.pending_attachments,
-            shown=spec.shown,
-            retry_of=run.id,
-        )
+        if session and previous_run is None:
+            before = await self._journal.runs(session=session, kind=TURN_KIND, before=run.id, limit=1)
+            previous_run = before[0].id if before else ""
+        again = await self.forked_turn(request)
+        if spec.forked_from is None:  # its history is the session's, or the client's own: nothing is copied
+            again = msgspec.structs.replace(again, forked_from=None, history=spec.history)
+        return msgspec.structs.replace(again, previous_run=previous_run, retry_of=run.id)
 
     async def retry_with_key(self, run_id: str, session: str, idempotency_key: str) -> Run | None:
         """The turn that this key has begun after that run in its session. Not found among more than `RETRIES_LOOKED_AT`
@@ -366,7 +355,7 @@ class AgentService(RunHost["_TurnExecution"]):
         point = spec.forked_from
         if point is not None and not any(isinstance(entry.event, RunForked) for entry in claimed.entries):
             known = claimed.entries[-1].seq if claimed.entries else run.last_seq
-            runner.inherit(entry for entry in await self._inherited(point) if entry.seq > known)
+            await runner.inherit([entry for entry in await self._inherited(point) if entry.seq > known])
         begun = fork.has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None

@@ -14,18 +14,7 @@ from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
-from tailrace.app.usage.counters import (
-    DAY_S,
-    DETAILS,
-    MINUTE_S,
-    RATE,
-    RESERVED,
-    RESERVED_S,
-    SPENT,
-    day_of,
-    minute_of,
-    reserved_before,
-)
+from tailrace.app.usage import counters
 from tailrace.config.load import Config
 from tailrace.errors import JournalError, RunNotFound
 from tailrace.ports import Journal, Run, SmallState
@@ -90,18 +79,18 @@ async def _ended(journal: Journal, ended_before: float, *, compacted: bool | Non
 async def expire_usage(journal: SmallState, now: float, keep_s: float | None) -> None:
     """Removes what no limit looks at any more, and the details of days that ended longer than `keep_s` ago; None is for
     ever. Another node's clock may be behind: the minute and the day before are left to it."""
-    await journal.remove_counters(RATE, RATE + minute_of(now - MINUTE_S))
-    await journal.remove_counters(RESERVED, reserved_before(now - RESERVED_S))
-    await journal.remove_counters(SPENT, SPENT + day_of(now - DAY_S))
+    await journal.remove_counters(counters.RATE, counters.RATE + counters.minute_of(now - counters.MINUTE_S))
+    await journal.remove_counters(counters.RESERVED, counters.reserved_before(now - counters.RESERVED_S))
+    await journal.remove_counters(counters.SPENT, counters.SPENT + counters.day_of(now - counters.DAY_S))
     if keep_s is not None:
-        await journal.remove_counters(DETAILS, DETAILS + day_of(now - keep_s))
+        await journal.remove_counters(counters.DETAILS, counters.DETAILS + counters.day_of(now - keep_s))
 
 
 def retention_of(config: Config) -> Retention:
     compact, delete = config.store.compact_after_days, config.store.delete_after_days
     return Retention(
-        compact_after_s=None if compact is None else compact * DAY_S,
-        delete_after_s=None if delete is None else delete * DAY_S,
+        compact_after_s=None if compact is None else compact * counters.DAY_S,
+        delete_after_s=None if delete is None else delete * counters.DAY_S,
         session_values=(EDITOR_SESSIONS,),
     )
 

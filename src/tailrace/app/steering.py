@@ -81,6 +81,9 @@ class Steering:
             raise _not_steerable(run_id, "has ended" if isinstance(exc, RunSealed) else "is set aside") from exc
         except TimeoutError as exc:
             await self._forget(run_id, steer_id, by)
+            known = (await self._read(run_id))[0].steers.get(steer_id)
+            if known is not None and known.state != "returned":
+                return known  # the owner has written at this moment: refused, it would be sent twice
             raise SteerRefused(f"no process takes messages for run {run_id} now; try again", "not_taken") from exc
         if accepted.reason == "too_many":
             raise _too_many(run_id)

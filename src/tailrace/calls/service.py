@@ -11,17 +11,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from tailrace import events
 from tailrace.calls.call_log import CALL_KIND, CallLog, RoutedRequest
 from tailrace.calls.raw_model import with_history
 from tailrace.errors import ProviderError
-from tailrace.events import (
-    AttemptDiscarded,
-    AttemptStarted,
-    Entry,
-    ProviderEvents,
-    RunFinished,
-    UsageRecorded,
-)
 from tailrace.journal.fold import fold
 from tailrace.messages import JsonObject, Message, Usage, Value
 from tailrace.ports import Durability, Journal, NewRun, Run, Signal
@@ -87,13 +80,13 @@ class _CallExecution:
         self._spec = msgspec.convert(claimed.run.new.input, CallSpec)
         self._asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
         self._routes = routes_for(self._asked)
-        spent = (entry.event.usage for entry in claimed.entries if isinstance(entry.event, UsageRecorded))
+        spent = (entry.event.usage for entry in claimed.entries if isinstance(entry.event, events.UsageRecorded))
         left = open_attempts(claimed.entries).get("")
         self._record = CallLog(
             self._journal,
             self._lease,
             shown=fold(claimed.entries).output,
-            attempts=sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries),
+            attempts=sum(isinstance(entry.event, events.AttemptStarted) for entry in claimed.entries),
             usage=sum(spent, Usage()),
             keep_events=True,
             routed=RoutedRequest(self._asked, self._routes),
@@ -102,7 +95,7 @@ class _CallExecution:
         )
         self._record.goes_on_later = always  # in another process
 
-    async def run(self) -> RunFinished:
+    async def run(self) -> events.RunFinished:
         try:
             result = await run_beside(self._answer(), listen(self._journal, self._lease, self._on_signal))
         except Stopped as exc:
@@ -125,14 +118,14 @@ class _CallExecution:
         return await self._record.complete(self._caller, request, self._routes)
 
 
-def _began_a_tool_call(entries: Iterable[Entry]) -> bool:
+def _began_a_tool_call(entries: Iterable[events.Entry]) -> bool:
     """Whether the newest attempt on record has shown the beginning of a tool call in its provider's own events."""
     began = False
     for entry in entries:
         event = entry.event
-        if isinstance(event, AttemptStarted | AttemptDiscarded):
+        if isinstance(event, events.AttemptStarted | events.AttemptDiscarded):
             began = False
-        elif isinstance(event, ProviderEvents):
+        elif isinstance(event, events.ProviderEvents):
             items = (item for each in event.events if isinstance(item := each.get("item"), dict))
             began = began or any(item.get("type") in ("function_call", "custom_tool_call") for item in items)
     return began

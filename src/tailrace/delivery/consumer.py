@@ -16,24 +16,11 @@ from weakref import WeakSet, WeakValueDictionary
 
 from msgspec.structs import replace
 
+from tailrace.delivery import port
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
-from tailrace.delivery.port import (
-    AnyAction,
-    AnyReply,
-    Capabilities,
-    Failed,
-    Flood,
-    Place,
-    Platform,
-    Purpose,
-    Refused,
-    Sender,
-    Unknown,
-    Upload,
-)
 from tailrace.errors import StaleEpoch
 from tailrace.events import PIECES, ApprovalAsked, Entry, RunFinished
 from tailrace.events.speakers import one_line_name
@@ -48,7 +35,9 @@ TELL_FLOOD_S = 10.0  # a person does not notice a shorter wait
 class ChatLine:
     """What all deliveries to one chat share: its rate limits, and a lock for one request at a time."""
 
-    def __init__(self, capabilities: Capabilities, on_operator_needed: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, capabilities: port.Capabilities, on_operator_needed: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.pace = Pace(capabilities.windows)
         self.on_operator_needed = on_operator_needed
         self.lock = asyncio.Lock()
@@ -64,7 +53,7 @@ class ChatLines:
     an empty one once that is over."""
 
     def __init__(
-        self, platform: Platform, *, limit: int = 4096, on_operator_needed: Callable[[str], None] = lambda _: None
+        self, platform: port.Platform, *, limit: int = 4096, on_operator_needed: Callable[[str], None] = lambda _: None
     ) -> None:
         self._platform = platform
         self._on_operator_needed = on_operator_needed
@@ -81,7 +70,7 @@ class ChatLines:
             for driver in list(line.drivers):
                 driver.wake()
 
-    def to(self, place: Place) -> ChatLine:
+    def to(self, place: port.Place) -> ChatLine:
         """Threads of a chat share its line, because they share its rate limits. What is hidden from others there has a
         line of its own: it waits for no answer that grows."""
         capabilities = self._platform.capabilities(place)
@@ -100,7 +89,7 @@ class _Driver:
 
     def __init__(
         self,
-        platform: Platform,
+        platform: port.Platform,
         line: ChatLine,
         planner: Planner,
         ledger: Ledger | None,
@@ -208,15 +197,15 @@ class _Driver:
             if other.gives_way and other is not self:
                 other.look_again()
 
-    def _tell_operator(self, action: AnyAction, reply: AnyReply) -> None:
+    def _tell_operator(self, action: port.AnyAction, reply: port.AnyReply) -> None:
         """Why nothing comes. The log has it once for each delivery of one that is tried again for a day."""
-        if isinstance(reply, Flood) and reply.retry_after_s >= TELL_FLOOD_S:
+        if isinstance(reply, port.Flood) and reply.retry_after_s >= TELL_FLOOD_S:
             told = "%s: flood control: nothing is sent there for %.0f s"
             log.warning(told, self.planner.state.place.key, reply.retry_after_s)
-        if isinstance(action, Upload) and isinstance(reply, Refused):
+        if isinstance(action, port.Upload) and isinstance(reply, port.Refused):
             told = "%s: the file %s could not be sent, so it is named: %s"
             log.warning(told, self.planner.state.place.key, action.name, reply.reason)
-        needed = reply.reason if isinstance(reply, Failed) and reply.needs_operator else ""
+        needed = reply.reason if isinstance(reply, port.Failed) and reply.needs_operator else ""
         if needed or self.needs_operator:
             self._line.on_operator_needed(needed)
         self.needs_operator = bool(needed)
@@ -224,17 +213,17 @@ class _Driver:
             self._told_operator = True
             log.error("%s: an answer waits to be shown: %s", self._platform.name, needed)
 
-    async def _perform(self, action: AnyAction) -> AnyReply:
+    async def _perform(self, action: port.AnyAction) -> port.AnyReply:
         """An adapter that raises breaks its contract: whether the action was done is unknown, and what follows is
         decided as for any unknown outcome. The delivery goes on. Nothing is sent where the right to do so was lost
         while the ledger was written: the ledger must say so."""
         if not self._may_send():
-            return Failed("another process sends to this platform now")
+            return port.Failed("another process sends to this platform now")
         try:
             return await self._platform.perform(self.planner.state.place, action)
         except Exception as exc:
             log.exception("%s failed unexpectedly", self._platform.name)
-            return Unknown(f"{type(exc).__name__} in the adapter", unlikely=True)
+            return port.Unknown(f"{type(exc).__name__} in the adapter", unlikely=True)
 
     async def _wait(self, wait: Wait) -> None:
         self._patient = wait.patient
@@ -257,7 +246,7 @@ class GatewayStreamConsumer:
     def __init__(
         self,
         journal: Journal,
-        platform: Platform,
+        platform: port.Platform,
         line: ChatLine,
         ledger: Ledger,
         *,
@@ -384,7 +373,7 @@ class GatewayStreamConsumer:
         platform, _, person = asked.requester.partition(":")
         if platform != self.spec.place.platform:
             return entry
-        name = one_line_name(await self._platform.display_name(Sender(person)))
+        name = one_line_name(await self._platform.display_name(port.Sender(person)))
         return replace(entry, event=replace(asked, requester_name=name))
 
     def _apply_entry(self, entry: Entry) -> None:
@@ -394,7 +383,7 @@ class GatewayStreamConsumer:
 
 
 async def deliver_text(
-    platform: Platform, line: ChatLine, place: Place, text: str, *, key: str, purpose: Purpose = "notice"
+    platform: port.Platform, line: ChatLine, place: port.Place, text: str, *, key: str, purpose: port.Purpose = "notice"
 ) -> None:
     """Sends a text that belongs to no run, in the chat's order and within its rate limits. It has no ledger: a restart
     drops it."""

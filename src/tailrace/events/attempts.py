@@ -46,10 +46,12 @@ class AnswerKept(Event, omit_defaults=True):
 
 
 class AttemptDiscarded(Event, omit_defaults=True):
-    """The text of the entry's `attempt` is withdrawn: viewers that can redraw remove it."""
+    """The text of the entry's `attempt` is withdrawn: viewers that can redraw remove it. `retry_at`: when the provider
+    may be asked again, in seconds since the epoch, where it has said so."""
 
     reason: str = ""
     block_id: str = ""
+    retry_at: float | None = None
 
 
 class ToolArgumentsChunk(Event):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager
 
-from aiohttp import ClientResponse, InvalidURL
+from aiohttp import ClientResponse, ClientResponseError, InvalidURL
 
 from tailrace.delivery import port
 from tailrace.errors import PlatformError
@@ -75,7 +75,7 @@ class BasePlatform:
                     if len(content) > max_bytes:
                         raise self.too_large(attachment, max_bytes)
         except NO_ANSWER as exc:
-            secret = isinstance(exc, InvalidURL)  # an address may have the token in it
+            secret = isinstance(exc, InvalidURL | ClientResponseError)  # an address may have the token in it
             reason = type(exc).__name__ if secret else str(exc) or type(exc).__name__
             raise PlatformError(f"{attachment.name} could not be fetched: {reason}", platform=self.name) from exc
         return bytes(content)

@@ -36,8 +36,7 @@ def line_without_reasoning(line: StoredLine) -> StoredLine | None:
     """The same without what the model thought: None for an entry that is nothing else."""
     if line.type not in _WITH_REASONING:
         return line
-    entry = Entry(line.seq, events.from_json(line.json), line.attempt)
-    shown = [StoredLine(line.seq, line.attempt, events.to_json(each.event)) for each in without_reasoning([entry])]
+    shown = [StoredLine(line.seq, line.attempt, events.to_json(each.event)) for each in without_reasoning([line.entry])]
     return shown[0] if shown else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tailrace.events import Entry, to_json
+from tailrace.events import Entry, from_json, to_json
 
 T = TypeVar("T")
 
@@ -34,6 +34,10 @@ class StoredLine(NamedTuple):
         """The event's type: the first field of its JSON."""
         return self.json[_TYPE_AT : self.json.index(b'"', _TYPE_AT)]
 
+    @property
+    def entry(self) -> Entry:
+        return Entry(self.seq, from_json(self.json), self.attempt)
+
 
 _TYPE_AT = len(b'{"type":"')
 Frame = Callable[[StoredLine], bytes]
@@ -54,6 +58,10 @@ class LogPage(tuple[StoredLine, ...]):  # noqa: SLOT001 - a tuple takes no slots
         if (data := frames.get(frame)) is None:
             data = frames[frame] = b"".join(map(frame, self))
         return data
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [line.entry for line in self]
 
 
 class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the dict holds what was encoded

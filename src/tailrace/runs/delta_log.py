@@ -8,12 +8,13 @@ thoughts and secrets, a step writes `LlmDelta`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import msgspec
 
-from tailrace.errors import ProviderError
+from tailrace.errors import ProviderError, Retryable
 from tailrace.events import (
     AnswerKept,
     AnyEvent,
@@ -64,6 +65,7 @@ class DeltaLog(CallListener):
         "_pending",
         "_reasoning_to_skip",
         "_resumes",
+        "_retry_at",
         "_shown",
         "_text_to_skip",
         "_unwritten",
@@ -94,6 +96,7 @@ class DeltaLog(CallListener):
         self._input_tokens = 0  # of the request, estimated
         self._asked = ("", "")  # the provider and the model of that attempt
         self._failure = ""  # why the last attempt ended, where it failed
+        self._retry_at: float | None = None  # when its provider may be asked again, by the wall clock
         self._attempt = attempts
         self._before_call = attempts  # the run's attempts before the call's first
         self._block_id = block_id
@@ -273,6 +276,8 @@ class DeltaLog(CallListener):
         if not attempt.interrupted:
             self.resumable = None
         self._failure = str(attempt.error)[:MAX_REASON_CHARS] if attempt.error is not None else ""
+        asked_s = attempt.error.retry_after_s if isinstance(attempt.error, Retryable) else None
+        self._retry_at = round(time.time() + asked_s, 3) if asked_s else None
         has_answered = attempt.error is None and not attempt.interrupted
         # What is buffered for a second anyway waits for the end of its run, which follows an answer at once.
         with_end = has_answered and self._flush_every_s > 0
@@ -285,7 +290,7 @@ class DeltaLog(CallListener):
         self._forget_resumable()
         withdrawn = self._before_call + number
         self._shown.withdraw(withdrawn)
-        self._write(withdrawn, [AttemptDiscarded(reason[:MAX_REASON_CHARS], self._block_id)])
+        self._write(withdrawn, [AttemptDiscarded(reason[:MAX_REASON_CHARS], self._block_id, self._retry_at)])
 
 
 def never() -> bool:

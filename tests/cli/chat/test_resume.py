@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tailrace.app import App, open_app
 from tailrace.cli.chat.conversation import Conversation
 from tailrace.cli.chat.options import REQUESTER, Options
 from tailrace.cli.chat.slash_commands import run_slash_command
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.config.load import load
 from tailrace.messages import user
 from tailrace.ports import Run
@@ -28,6 +30,7 @@ class Shown:
         self.notes: list[str] = []
         self.replayed: list[str] = []
         self.watched: list[str] = []
+        self.offered: list[str] = []  # to pick from; it takes the last one
 
     async def interrupt(self) -> bool:
         """Asked for once the session is found, before its runs are read."""
@@ -58,6 +61,10 @@ class Shown:
     def expand(self, number: int | None) -> bool:
         return False
 
+    async def choose(self, choices: Sequence[Choice]) -> str | None:
+        self.offered = [choice.label for choice in choices]
+        return choices[-1].value
+
     def aside(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
@@ -81,6 +88,25 @@ async def resumed(home: Path, *, ends_meanwhile: bool) -> tuple[Shown, list[str]
                 await app.agents.stop(second.id)
                 await app.agents.finished(second.id)
     return surface, [first.id, second.id]
+
+
+async def test_without_a_name_there_is_a_list_to_pick_from(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[reply("One."), reply("Two."), reply("Three.")]) as provider:
+        settings = {
+            "model": {"provider": "faulty", "name": "ok"},
+            "providers": {"faulty": {"dialect": "chat", "base_url": provider.openai_url}},
+        }
+        (tmp_path / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
+        async with open_app(load({"TAILRACE_HOME": str(tmp_path)})) as app:
+            for name in ("a", "b", "here"):
+                run = await app.agents.submit(TurnSpec(user(f"In {name}?"), requester=REQUESTER), session=f"ses_{name}")
+                await app.agents.finished(run.id)
+            surface, conversation = Shown(app), Conversation(app, Options(session="ses_here"))
+            await run_slash_command("/resume", conversation, surface)
+    assert surface.offered == ["In b?", "In a?"]
+    assert conversation.session == "ses_a"
+    assert surface.notes == ["session ses_a"]
+    assert len(surface.replayed) == 1
 
 
 async def test_a_run_that_goes_on_is_watched_after_those_that_have_ended(tmp_path: Path) -> None:

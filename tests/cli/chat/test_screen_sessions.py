@@ -16,7 +16,14 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
     async with home.terminal(rows=40) as terminal:
         await ready(terminal)
         terminal.type("/re")
-        await terminal.until("/reasoning  /resume  /retry")
+        await terminal.until("continue an earlier session")  # each command with what it does
+        assert [line.split()[0] for line in terminal.lines if line.startswith("  /re")] == [
+            "/reasoning",
+            "/resume",
+            "/retry",
+        ]
+        terminal.type("\x1b[B\x1b[B")  # the second one is marked
+        await terminal.until(lambda: any(line.startswith("❯ /resume") for line in terminal.lines))
         terminal.type("\x15/ve\t\r")
         await terminal.until("verbose on")
         assert "❯ /verbose" in terminal.text  # what was typed stands above what it says
@@ -53,7 +60,7 @@ async def test_leaving_names_a_session_in_which_something_was_asked(home: Home) 
         terminal.enter("Hello?")
         await answered(terminal, 0)
         terminal.enter("/new")
-        await terminal.until("new session ses_")
+        await terminal.until("new conversation; /resume")
         terminal.enter("/quit")
         assert await terminal.exit_code() == 0
         assert "go on with this conversation" not in terminal.text
@@ -167,7 +174,7 @@ async def test_the_output_of_a_command_stays_in_its_session(home: Home) -> None:
         terminal.enter(f"!cat {gate}")
         await terminal.until("your command runs")
         terminal.enter("/new")
-        await terminal.until("new session ses_")
+        await terminal.until("new conversation; /resume")
         gate.write_text("later")
         await terminal.until("stays in the session before")
         terminal.enter("What do you see?")
@@ -230,7 +237,9 @@ async def test_a_session_goes_on_in_another_terminal(home: Home) -> None:
         await ready(terminal)
         terminal.enter("/sessions")
         await terminal.until("I am Ada.")
-        terminal.enter("/resume 1")
+        terminal.enter("/resume")
+        await terminal.until("↑ ↓ choose")
+        terminal.type("\r")
         await terminal.until("Hello Ada.")
         terminal.enter("Who am I?")
         await terminal.until("You are Ada.")

@@ -457,7 +457,7 @@ async def test_doctor_says_of_an_empty_allow_list_how_people_are_let_in(patient:
     [finding] = [found async for found in findings(offline=True) if ".allow" in found.what]
     assert finding.what == "platforms.telegram.allow is empty: only who was let in by a code is served"
     assert finding.advice.startswith("platforms.telegram.allow: [your id]; or write to the bot, and ")
-    assert finding.advice.endswith("tailrace gateway --pair CODE")
+    assert finding.advice.endswith(" gateway --pair CODE")
 
 
 async def test_doctor_tells_a_network_that_is_away_from_a_token_that_is_wrong(patient: Patient) -> None:

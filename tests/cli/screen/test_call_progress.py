@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.screen.drawn_text import Drawn, done
+from cli.screen.drawn_text import Clock, Drawn, done
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.transcript import QUIET_S
 from tailrace.events import (
@@ -95,7 +95,7 @@ def test_retries_are_counted_while_they_happen_and_told_when_they_failed() -> No
     drawn = Drawn(progress=progress, width=100)
     drawn.transcript.waiting()
     drawn.see(RunStarted("agent", at=10.0), AttemptStarted("fake", "small"), AttemptDiscarded("boom"))
-    assert drawn.moving[1][4:] == "thinking · boom · try 2 of 3 follows"
+    assert drawn.moving[1][4:] == "waiting · boom · try 2 of 3 follows"
     drawn.see(AttemptStarted("fake", "small"), attempt=2)
     assert drawn.moving[1][4:] == "thinking · try 2 of 3"
     drawn.see(AttemptDiscarded("boom"), AttemptStarted("other", "large"), attempt=3)
@@ -106,6 +106,20 @@ def test_retries_are_counted_while_they_happen_and_told_when_they_failed() -> No
         "  ✗ other/large: HTTP 500 “boom”, 3 tries in 2.1 s",
         "    look at other · /retry asks again",
     ]
+
+
+def test_the_wait_that_a_provider_asks_for_counts_down() -> None:
+    now = Clock()
+    drawn = Drawn(progress=CallProgress(lambda _provider: 3, lambda _failure, _provider: "", wall_clock=now), width=100)
+    drawn.transcript.waiting()
+    drawn.see(RunStarted("agent"), AttemptStarted("fake", "small"), AttemptDiscarded("slow down", retry_at=now() + 20))
+    assert drawn.moving[1][4:] == "waiting · slow down · try 2 of 3 in 20 s"
+    now.now += 4.2
+    drawn.draw()
+    assert drawn.moving[1][4:] == "waiting · slow down · try 2 of 3 in 16 s"
+    now.now += 30
+    drawn.draw()
+    assert drawn.moving[1][4:] == "waiting · slow down · try 2 of 3 follows"
 
 
 def test_a_turn_does_not_begin_with_why_the_one_before_failed() -> None:

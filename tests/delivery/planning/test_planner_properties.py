@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from proof.memory_platform import Fault, LostReply
 
 from delivery.planning.played_plans import PLACE, Stage, numbered
+from properties import examples
 from tailrace.delivery.planning.outline import TextSlot
 from tailrace.delivery.planning.planner import NOTHING_MORE, Done, Showing
 from tailrace.delivery.port import (
@@ -53,7 +54,7 @@ from tailrace.events import (
 from tailrace.messages import ToolFile
 
 # every interleaving of a small world is explored beside this: tests/model_checking
-EXAMPLES = 500 * int(os.environ.get("TAILRACE_SOAK", "1"))
+EXAMPLES = examples(500 * int(os.environ.get("TAILRACE_SOAK", "1")))
 WORDS = ["alpha ", "beta ", "漢字、", "😀 ", "line\n", "para\n\n", "שלום ", "x" * 30 + " "]
 
 capabilities = st.builds(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import (
     Blank,
@@ -153,7 +154,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from([*PIECES, "word"]), max_size=40))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_no_word_is_lost(pieces: list[str]) -> None:
     words = [f"{piece}{number}" if piece == "word" else piece for number, piece in enumerate(pieces)]
     shown = plain_text("".join(words))

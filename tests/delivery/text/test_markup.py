@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from tailrace.delivery.planning.presenter import code_span, fenced
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import Table, blocks
@@ -77,7 +78,7 @@ def test_telegram_shows_every_kind_of_markup_as_an_entity() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_telegrams_entities_lie_within_the_text_and_nest(text: str) -> None:
     rich = telegram_text(text)
     end = len(rich.text.encode("utf-16-le")) // 2
@@ -206,7 +207,7 @@ class _Strict(HTMLParser):
 
 
 @given(text=texts)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_matrix_html_is_well_formed_whatever_the_model_writes(text: str) -> None:
     parser = _Strict()
     parser.feed(matrix_html(text))
@@ -220,7 +221,7 @@ def test_html_from_the_model_stays_text() -> None:
 
 
 @given(text=texts)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_nothing_that_a_model_writes_makes_a_writer_fail(text: str) -> None:
     for write in (discord_text, whatsapp_markup, plain_text, matrix_html, telegram_text):
         write(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from tailrace.delivery.port import Unit
 from tailrace.delivery.text.balance import MAX_CLOSING, balance, open_markup
 from tailrace.delivery.text.markdown import CodeBlock, Table, blocks
@@ -48,7 +49,7 @@ def chain(text: str, limit: int, unit: Unit = "chars") -> list[str]:
 
 
 @given(text=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_G82_every_character_is_in_exactly_one_part_within_the_limit(text: str, limit: int, unit: Unit) -> None:
     found = list(parts(text, limit, unit))
     assert "".join(text[part.start : part.end] for part in found) == text
@@ -59,7 +60,7 @@ def test_G82_every_character_is_in_exactly_one_part_within_the_limit(text: str, 
 
 
 @given(text=texts, more=texts, limit=st.integers(MIN_LIMIT, 300), unit=st.sampled_from(UNITS))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_a_part_that_was_cut_never_changes_while_the_text_grows(text: str, more: str, limit: int, unit: Unit) -> None:
     before = [part for part in parts(text, limit, unit) if part.whole]
     after = list(parts(text + more, limit, unit))
@@ -67,7 +68,7 @@ def test_a_part_that_was_cut_never_changes_while_the_text_grows(text: str, more:
 
 
 @given(text=texts, limit=st.integers(MIN_LIMIT, 300))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_G84_no_part_leaves_markup_open(text: str, limit: int) -> None:
     for part in parts(text, limit, "chars"):
         if part.whole:
@@ -75,7 +76,7 @@ def test_G84_no_part_leaves_markup_open(text: str, limit: int) -> None:
 
 
 @given(text=texts)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_G83_a_growing_text_is_balanced_wherever_it_stands(text: str) -> None:
     for end in range(0, len(text), 7):
         shown = balance(text[:end], CURSOR)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from tailrace.flows.schema.extract import read_answer
 from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
@@ -240,7 +241,7 @@ SCHEMAS = st.recursive(
 ).filter(lambda schema: isinstance(schema, dict))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(SCHEMAS, VALUES, st.booleans())
 @example({"enum": ["😀"]}, "😀", True)
 def test_no_beginning_of_a_valid_answer_is_ever_given_up(schema: dict[str, Any], value: Any, ascii_only: bool) -> None:

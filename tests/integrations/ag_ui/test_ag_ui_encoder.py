@@ -38,7 +38,6 @@ from tailrace.integrations.ag_ui.encoder import AgUiEncoder
 from tailrace.integrations.ag_ui.view import ClientView, Stretch
 from tailrace.journal.fold import is_fact
 from tailrace.messages import JsonObject, Message, Reasoning, Text, ToolCall, ToolFile, Usage, user
-from tailrace.ports import Batch
 from tailrace.wire.sse import SseDecoder
 
 RUN = "run_" + "0" * 24
@@ -123,14 +122,6 @@ def test_any_cut_of_the_log_gives_the_same_bytes(cuts: list[int], stretch: Stret
     encoder = AgUiEncoder(RUN, VIEW, stretch=stretch)
     places = [0, *sorted(cuts), len(WHOLE)]
     pieces = [encoder.feed(WHOLE[start:end]) for start, end in pairwise(places)]
-    assert b"".join(pieces) == encoded(WHOLE, stretch=stretch)
-
-
-@given(cuts=st.lists(st.integers(0, len(WHOLE))), stretch=st.sampled_from([Stretch(), REST, ALL]))
-def test_entries_as_they_are_stored_give_the_same_bytes(cuts: list[int], stretch: Stretch) -> None:
-    encoder = AgUiEncoder(RUN, VIEW, stretch=stretch)
-    places = [0, *sorted(cuts), len(WHOLE)]
-    pieces = [encoder.feed_lines(Batch(WHOLE[start:end]).page) for start, end in pairwise(places)]
     assert b"".join(pieces) == encoded(WHOLE, stretch=stretch)
 
 

@@ -39,7 +39,6 @@ from tailrace.events import (
 )
 from tailrace.integrations.ai_sdk.encoder import DONE, UiMessageEncoder
 from tailrace.messages import Message, Native, Reasoning, Text, ToolCall, ToolFile, ToolResult, Usage, assistant, user
-from tailrace.ports import Batch
 from tailrace.wire.sse import SseDecoder
 
 RUN = "run_066058bfb730fb6b0b898faf"
@@ -130,14 +129,12 @@ def answered(*events: AnyEvent) -> tuple[AnyEvent, ...]:
 @given(cuts=st.lists(st.integers(0, len(LOG)), max_size=12), answers=st.booleans(), reasoning=st.booleans())
 def test_any_cut_of_the_log_gives_the_same_bytes(cuts: list[int], answers: bool, reasoning: bool) -> None:
     known = ("a1",) if answers else ()
-    whole, cut, stored = (encoder(answered=known, reasoning=reasoning) for _ in range(3))
+    whole, cut = (encoder(answered=known, reasoning=reasoning) for _ in range(2))
     log = entries(LOG)
     places = [0, *sorted(cuts), len(log)]
     pieces = [cut.feed(log[start:end]) for start, end in pairwise(places)]
-    lines = [stored.feed_page(Batch(log[start:end]).page) for start, end in pairwise(places)]
     at_once = whole.feed(log) + whole.close()
     assert b"".join(pieces) + cut.close() == at_once
-    assert b"".join(lines) + stored.close() == at_once
     assert cut.paused is whole.paused is not answers
 
 
@@ -224,11 +221,11 @@ def test_a_question_that_was_answered_before_is_passed() -> None:
     """The log goes on behind it: what the encoder did not read is read again."""
     made, whole = encoder(), encoder(answered=["a1"])
     log = entries(LOG)
-    first = made.feed_page(Batch(log).page)
+    first = made.feed(log)
     assert (made.paused, isinstance(log[made.seq - 1].event, ApprovalAsked)) == (True, True)
     assert not made.go_on(["another"])
     assert made.go_on(["another", "a1"])
-    assert first + made.feed_page(Batch(log[made.seq :]).page) == whole.feed(log)
+    assert first + made.feed(log[made.seq :]) == whole.feed(log)
 
 
 def test_a_tool_beside_the_question_is_waited_for() -> None:

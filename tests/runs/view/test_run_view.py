@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tailrace import events
-from tailrace.events import Entry, event_type, from_json, to_json
+from tailrace.events import Entry, event_type, from_json
 from tailrace.journal.fold import fold
 from tailrace.runs.view import RunView, changes
 from tailrace.runs.view.changes import Change
@@ -62,22 +62,8 @@ def test_a_chunk_on_its_own_is_applied_without_changes() -> None:
     view.apply(Entry(2, events.ReasoningChunk("hm")))
     assert view.text_of_chunk([Entry(3, events.MessageChunk("lo"))]) == ""  # the thought's end is a change
     view.apply(Entry(3, events.MessageChunk("lo"), 2))
-    assert view.add_stored_text(to_json(events.MessageChunk("é")), 2) == ("é", '"é"'.encode())
-    assert view.add_stored_text(to_json(events.MessageStop()), 2) is None
     (withdrawn,) = view.apply(Entry(4, events.AttemptDiscarded("cut"), 2))
     assert withdrawn == changes.TextWithdrawn(4, 2, reason="cut", shown=True, kept=((1, "Hel"),))
-
-
-def test_a_stored_piece_of_the_newest_call_is_not_decoded_to_an_entry() -> None:
-    view = RunView()
-    first, more = (to_json(events.ToolArgumentsChunk("terminal", 0, text)) for text in ('{"a":', '"é"}'))
-    assert view.written.add_stored(first) is None
-    view.apply(Entry(1, from_json(first)))
-    assert view.written.add_stored(to_json(events.ToolArgumentsChunk("terminal", 0, ""))) is None
-    assert view.written.add_stored(more) == (0, '"\\"é\\"}"'.encode())
-    (withdrawn,) = view.apply(Entry(3, events.AttemptStarted("fake"), 2))[:1]
-    assert isinstance(withdrawn, changes.TextWithdrawn)
-    assert [(call.index, call.text) for call in withdrawn.calls] == [(0, '{"a":"é"}')]
 
 
 def test_an_open_question_is_known_until_its_answer_or_the_end() -> None:

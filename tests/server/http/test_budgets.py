@@ -68,6 +68,20 @@ async def test_O174_a_run_over_its_keys_budget_makes_no_further_call(tmp_path: P
         assert len(server.provider.requests) == 1
 
 
+async def test_O174_a_run_that_another_process_takes_over_is_held_to_the_budget_of_its_key(tmp_path: Path) -> None:
+    store = "sqlite:///shared.db"
+    async with server_of(tmp_path, "silence", store=store) as first:
+        run = (await first.json("POST", "/runs", {"input": "Go."}, headers=bearer("poor")))[1]
+        await first.provider.request()
+    body = {"model": RAW, "messages": [{"role": "user", "content": "Go."}]}
+    async with server_of(tmp_path, reply(LONG), reply("Done."), store=store) as second:
+        assert (await second.json("POST", "/v1/chat/completions", body, headers=bearer("poor")))[0] == 200
+        await second.app.agents.recover()
+        last = await ended(second, run["id"])
+        assert (last["status"], last["error"]["kind"]) == ("failed", "insufficient_quota")
+        assert len(second.provider.requests) == 1
+
+
 async def test_O174_a_loop_of_model_steps_ends_with_its_keys_budget(tmp_path: Path) -> None:
     asked = {"provider": "faulty", "model": "ok", "messages": [{"role": "user", "content": "Go."}]}
     step = {"type": "step", "id": "say", "handler": "llm_call", "params": asked}

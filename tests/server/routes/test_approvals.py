@@ -178,3 +178,28 @@ async def test_a_stream_that_begins_after_all_others_have_left_is_told_what_wait
         await ask(server, {})
         async with server.client.get(f"{server.url}/approvals/stream") as second:
             assert len(await Inbox(second.content).until(1)) == 1
+
+
+async def test_O181_a_stream_that_begins_while_the_last_one_leaves_is_told_what_waits(tmp_path: Path) -> None:
+    lists, leaving, second_waits = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    async with running_server(tmp_path, launch(), tools=(Launch(),)) as server:
+        await ask(server, {})
+        listed = server.app.waiting.listed
+
+        async def slowly_cancelled() -> list[WaitingApproval]:
+            server.app.waiting.listed = listed  # type: ignore[method-assign]  # from the second time on as before
+            lists.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                leaving.set()
+                await second_waits.wait()
+            raise AssertionError
+
+        server.app.waiting.listed = slowly_cancelled  # type: ignore[method-assign]
+        async with server.client.get(f"{server.url}/approvals/stream"):
+            await lists.wait()
+        await leaving.wait()
+        async with server.client.get(f"{server.url}/approvals/stream") as second:
+            second_waits.set()
+            assert len(await Inbox(second.content).until(1)) == 1

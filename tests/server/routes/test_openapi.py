@@ -116,6 +116,7 @@ def check(document: Any, method: str, path: str, status: int, answer: Any) -> No
     validator.validate(answer)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=12,
     phases=[Phase.explicit, Phase.generate],

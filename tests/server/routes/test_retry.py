@@ -1,8 +1,10 @@
-"""A question that is asked again, in the place of the run that failed."""
+"""A question that is asked again, or in another wording, as a further version of its turn."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 from server.http_server import RunningServer, running_server
 from tailrace.testing.provider import Break, Offset, Scenario, reply
@@ -27,7 +29,6 @@ async def test_the_model_is_not_told_of_the_first_try(tmp_path: Path) -> None:
         status, again = await server.json("POST", f"/runs/{failed}/retry", body)
         finished = await server.app.agents.finished(again["id"])
         repeated = await server.json("POST", f"/runs/{failed}/retry", body)
-        earlier, _ = await server.json("POST", f"/runs/{first}/retry", {})
         unknown, _ = await server.json("POST", "/runs/run_of_nobody/retry", {})
         third = await ask(server, "Third?")
         await server.app.agents.finished(third)
@@ -37,8 +38,8 @@ async def test_the_model_is_not_told_of_the_first_try(tmp_path: Path) -> None:
     assert (state["status"], state["error"]["status"]) == ("failed", 401)
     assert (status, finished.output) == (201, "Two.")
     assert [(each[0], each[1]["id"]) for each in (repeated, later)] == [(201, again["id"])] * 2
-    assert (earlier, unknown, other) == (400, 404, 400)
-    assert seen[-2] == ["First?", "One.", "Second?"]
+    assert (unknown, other) == (404, 409)
+    assert seen[2] == ["First?", "One.", "Second?"]
     assert seen[-1] == ["First?", "One.", "Second?", "Two.", "Third?"]
 
 
@@ -70,3 +71,56 @@ async def test_a_failure_comes_with_what_to_do(tmp_path: Path) -> None:
         _, other = await server.json("GET", f"/runs/{fine}")
     assert "key" in state["advice"]
     assert (other["status"], other["advice"]) == ("completed", "")
+
+
+async def test_a_version_of_an_earlier_turn_is_told_nothing_of_what_followed_it(tmp_path: Path) -> None:
+    script = [reply(f"Answer {number}.") for number in range(6)]
+    async with running_server(tmp_path, *script) as server:
+
+        async def post(path: str, body: dict[str, Any]) -> str:
+            status, created = await server.json("POST", path, body)
+            assert status == 201
+            await server.app.agents.finished(created["id"])
+            return str(created["id"])
+
+        async def ask_after(previous: str) -> str:
+            return await post("/runs", {"input": "And?", "session": "s", "previous_run": previous})
+
+        first = await post("/runs", {"input": "First?", "session": "s"})
+        second = await post("/runs", {"input": "Second?", "session": "s"})
+        edited = await post(f"/runs/{first}/retry", {"input": "First, edited?"})
+        follows = await post("/runs", {"input": "And?", "session": "s"})
+        elsewhere = await ask_after(second)
+        again = await post(f"/runs/{second}/retry", {})
+        refused, _ = await server.json("POST", "/runs", {"input": "x", "session": "t", "previous_run": first})
+        _, session = await server.json("GET", "/sessions/s")
+        seen = [[each["content"] for each in request.json()["messages"][1:]] for request in server.provider.requests]
+    assert seen[2:] == [
+        ["First, edited?"],
+        ["First, edited?", "Answer 2.", "And?"],
+        ["First?", "Answer 0.", "Second?", "Answer 1.", "And?"],
+        ["First?", "Answer 0.", "Second?"],
+    ]
+    assert [(run["id"], run["previous_run"]) for run in session["data"]] == [
+        *((first, None), (second, None), (edited, ""), (follows, None), (elsewhere, second), (again, first))
+    ]
+    assert session["title"] == "First?"
+    assert refused == 400
+
+
+async def test_an_image_of_a_question_is_there_for_the_page_and_for_a_version(tmp_path: Path) -> None:
+    image = "data:image/png;base64," + b64encode(b"\x89PNG").decode()
+    parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": image}}]
+    async with running_server(tmp_path, reply("A pixel."), reply("A dot.")) as server:
+        body = {"input": [{"role": "user", "content": parts}], "session": "s"}
+        _, created = await server.json("POST", "/runs", body)
+        await server.app.agents.finished(created["id"])
+        edited = {"input": "What colour?", "keep_files": True}
+        _, again = await server.json("POST", f"/runs/{created['id']}/retry", edited)
+        await server.app.agents.finished(again["id"])
+        got = []
+        for path in (f"{created['id']}/images/0", f"{again['id']}/images/0", f"{again['id']}/images/1"):
+            async with server.client.get(f"{server.url}/runs/{path}") as response:
+                got.append((response.status, response.content_type, await response.read()))
+    assert got[:2] == [(200, "image/png", b"\x89PNG")] * 2
+    assert got[2][0] == 404

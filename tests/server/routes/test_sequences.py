@@ -330,6 +330,9 @@ async def test_orch8s_documents_and_instance_bodies_are_taken_as_they_are(tmp_pa
         )
         events = await server.events(f"/instances/{instance_id}/stream?poll_ms=100")
         _, instance = await server.json("GET", f"/instances/{instance_id}")
+        both = {"sequence_id": sequence_id, "input": {"whom": "Ada"}, "context": {"data": {}}}
+        status, refused = await server.json("POST", "/instances", both)
+    assert (status, refused["error"]["param"]) == (400, "input")
     assert instance["outputs"]["b"] == {"said": REPLIES["ok"].reply.text}
     assert "prompt_tokens" in instance["outputs"]["a"]["usage"]
     assert text_of(events, "a") == REPLIES["ok"].reply.text

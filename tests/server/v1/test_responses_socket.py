@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import aiohttp
 import pytest
-from aiohttp import WSMsgType
+from aiohttp import WSMsgType, web
 
 from server.dialect_api import DialectServer, dialect_server
 from server.http_server import RunningServer, running_server
+from tailrace.errors import StorageFailed
 from tailrace.messages import JsonObject
 from tailrace.server.http.sse_stream import StreamTiming
+from tailrace.server.v1.responses import socket_connection
 from tailrace.testing.provider import reply
 
 MODELS = ["up-responses/ok", "up-chat/ok", "up-anthropic/ok", "tailrace"]
@@ -184,6 +187,28 @@ async def test_generate_false_prepares_a_response_and_asks_no_model(tmp_path: Pa
     assert "My name is Ada." in asked
 
 
+async def test_L143_what_a_connection_keeps_is_no_larger_than_a_request(tmp_path: Path) -> None:
+    sections = {"server": {"max_body_mb": 0.2, "drain_s": 0.05}}
+    warming = {"model": "up-chat/ok", "store": False, "generate": False, "input": "x" * 80_000}
+    async with dialect_server(tmp_path, sections=sections) as server, connected(server) as socket:
+        warmed = []
+        for _ in range(3):
+            await socket.create(**warming)
+            warmed.append((await socket.response())["id"])
+        asking = {"model": "up-chat/ok", "store": False, "input": "Hello?"}
+        ends = []
+        for response_id in (warmed[0], warmed[2]):
+            await socket.create(**asking, previous_response_id=response_id)
+            ends.append(await socket.response())
+        await socket.create(**{**warming, "input": "x" * 150_000}, previous_response_id=warmed[2])
+        refused = await socket.response()
+        held = [each for each in gc.get_objects() if isinstance(each, socket_connection._Answer)]
+    assert (ends[0]["error"]["code"], ends[1]["status"]) == ("previous_response_not_found", "completed")
+    assert (refused["status"], refused["error"]["code"]) == (413, "request_too_large")
+    assert held
+    assert all((each.create.body, each.said, each.output) == ({}, None, []) for each in held)
+
+
 # ── errors and limits ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -245,6 +270,60 @@ async def test_a_request_that_is_refused_leaves_the_connection_open(
         answer = await socket.response()
     assert (refused["type"], refused["error"]["code"]) == ("error", code)
     assert answer["status"] == "completed"
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("fails", ["start", "tail"])
+async def test_L144_storage_that_fails_is_an_error_event_of_one_response(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, store: bool
+) -> None:
+    async with (
+        dialect_server(tmp_path, ["silence", *[reply("Well.")] * 2]) as server,
+        connected(server) as socket,
+        connected(server) as other,
+    ):
+        await other.create(model="up-chat/ok", input="a", store=store)
+        await server.provider.request()
+        await socket.create(model="up-chat/ok", input="b", store=store, stream_id="B")
+        assert (await socket.response())["status"] == "completed"
+        with monkeypatch.context() as patch:
+            patch.setattr(server.app.journal, fails, _no_space)
+            await socket.create(model="up-chat/ok", input="c", store=store, stream_id="C")
+            failed = (await socket.until("error"))[-1]
+        await socket.create(model="up-chat/ok", input="d", store=store, stream_id="C")
+        again = await socket.response()
+        running = await server.app.journal.runs(states=["running"])
+        is_open = not other.socket.closed
+    assert (failed["status"], failed["error"]["code"], failed["stream_id"]) == (503, "journal_unavailable", "C")
+    assert (again["status"], is_open) == ("completed", True)
+    assert len(running) == 1, "the response of the other connection is under way"
+
+
+def _no_space(*_args: object, **_named: object) -> NoReturn:
+    raise StorageFailed("no space left to write the journal")
+
+
+async def test_L144_what_waits_is_not_begun_where_the_client_left_and_the_stop_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with dialect_server(tmp_path, ["silence"]) as server:
+        admit = server.pipeline.admit_call
+        admitted: list[web.Request] = []
+
+        async def noted(request: web.Request, *, counted: bool = True) -> None:
+            admitted.append(request)
+            await admit(request, counted=counted)
+
+        monkeypatch.setattr(server.pipeline, "admit_call", noted)
+        async with connected(server) as socket:
+            for text in ("a", "b"):
+                await socket.create(model="up-chat/ok", input=text, store=False)
+            await server.provider.request()
+            await socket.send(type="response.delete")
+            await socket.until("error")
+            monkeypatch.setattr(server.app.calls, "stop", _no_space)
+        assert await server.pipeline.drain(20)
+    assert len(admitted) == 1
 
 
 @pytest.mark.parametrize("frame", ["no json", "[]", "{" * 200, b"\xff\x00"])

@@ -9,6 +9,7 @@ import pytest
 from server.dialect_api import WATER_LEVEL, dialect_server
 from server.http_server import running_server
 from server.v1.test_responses_socket import ENDS, ENV, KEYS, MODELS, PATH, Gate, connected, text_of
+from tailrace.app.usage.stored_keys import StoredKey, new_key
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import call, reply, think
 
@@ -112,6 +113,21 @@ async def test_a_steer_whose_successor_is_refused_is_returned(tmp_path: Path) ->
         failed = (await socket.until("response.steer.failed"))[-1]
     assert failed["error"]["code"] == "successor_creation_failed"
     assert failed["steer"] == {**accepted["steer"], "input": "Keep it small."}
+
+
+async def test_a_key_that_was_revoked_steers_no_more(tmp_path: Path) -> None:
+    secret, digest = new_key()
+    async with running_server(tmp_path) as server:
+        server.app.take_stored_keys({"ann": StoredKey(digest, ("models",))})
+        async with connected(server, Authorization=f"Bearer {secret}") as socket:
+            server.provider.flowing = Gate(3)
+            await socket.create(model="faulty/ok", input="Plan it.", store=False)
+            first = (await socket.until("response.created"))[-1]["response"]["id"]
+            server.app.take_stored_keys({})
+            await socket.send(type="response.steer", previous_response_id=first, input="Keep it small.")
+            failed = (await socket.until("response.steer.failed", "response.steer.accepted"))[-1]
+            server.provider.flowing.set()
+    assert failed["error"]["code"] == "invalid_api_key"
 
 
 # ── steering a turn ──────────────────────────────────────────────────────────────────────────────────────────

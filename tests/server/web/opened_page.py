@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -53,6 +54,14 @@ async def page(
 ) -> AsyncGenerator[tuple[RunningServer, Browser, Tab], None]:
     async with running_server(home, *script, **kwargs) as server, browsing(devtools) as browser:
         yield server, browser, await browser.tab(server.url + "/", script=RECORDER)
+
+
+async def in_page(devtools: str, home: Path, script: str, *args: object) -> Any:
+    """What the body of a function, run in the page, returns for these `args`. It may import the page's modules."""
+    async with page(devtools, home) as (_, _, tab):
+        result = await tab.value(f"(async (...args) => {{ {script} }})(...{json.dumps(args)})")
+        assert tab.complaints == []
+    return result
 
 
 async def answer(tab: Tab) -> str:

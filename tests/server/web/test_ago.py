@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from server.web.test_markdown import needs_node, node
+from server.web.node_program import needs_node, node
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC).timestamp()
 MINUTE, HOUR, DAY = 60, 3600, 86400

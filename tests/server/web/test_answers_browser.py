@@ -17,6 +17,7 @@ CARDS = """[...document.querySelectorAll('.tool')].map((card) => [
   card.querySelector('.tool-name').textContent, card.dataset.state,
   card.querySelector('.result').textContent.replace(/( · )?[0-9.]+ s$/, '')])"""
 TOLD = f"JSON.stringify({CARDS})"
+SHOWN = "[...document.querySelectorAll('article:not([hidden]) > .question')].map((each) => each.textContent)"
 OPENED = "document.querySelector('.tool[data-state={state}] .tool-body').textContent"
 HEAD = ("River", "Kilometres", "Liechtenstein", "Bratislava", "Regensburg", "Klosterneuburg")
 WIDE = f"| {' | '.join(HEAD)} |\n|:--|--:|{':-:|' * 4}\n| Danube | 2,850 | {'yes | ' * 3}{'no, by far ' * 4}|\n"
@@ -55,7 +56,7 @@ async def test_tool_calls_open_and_tell_how_they_ended_also_after_a_reload(devto
             assert "hello\n[exit code 3]" in failed
             written = await open_card(tab, "done")
             assert " one\n-two\n+TWO\n three\n+four" in written
-            assert await tab.value("document.querySelectorAll('.t-inserted').length") == 2
+            assert await tab.value("document.querySelectorAll('.hljs-addition').length") == 2
             assert "no answer came in time" in await open_card(tab, "denied")
             assert any("outputs=true" in url for url in tab.requests) is reloaded
             await tab.reload()
@@ -95,20 +96,18 @@ async def test_below_an_answer_stand_its_figures_and_what_one_can_do(devtools: s
     async with page(devtools, tmp_path, reply(think("Hmm."), say(text)), reply("Other.")) as (_, _, tab):
         await tab.send("Which way?")
         await answer(tab)
-        facts = await tab.text(".run-facts")
-        assert " in, " in facts
-        assert "Inspect" in facts
-        run = await tab.value("new URL(document.querySelector('.run-facts a').href).searchParams.get('run')")
+        assert await tab.value("document.querySelector('.run-facts').offsetHeight") == 0, "only for who asks"
+        await tab.press("Figures")
+        assert " in, " in await tab.text(".run-facts")
+        await tab.find("link", "Inspect")
+        run = await tab.value("new URL(document.querySelector('.actions a').href).searchParams.get('run')")
         assert run.startswith("run_")
         await tab.value("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
         for name, copied in (("Copy", text.strip()), ("Copy code", "def f(x):\n    return x  # why")):
             await tab.press(name)
             await tab.until(f"window.copied && document.body.innerText.includes('Copied') && '{name}'")
             assert await tab.value("window.copied") == copied
-        assert await tab.value("document.querySelectorAll('.thought').length") == 0, "only for who asks"
-        await tab.until("[...document.querySelectorAll('.actions button')].every((button) => !button.hidden)")
-        await tab.press("Thinking")
-        await tab.until("document.querySelector('.thought')")
+        assert "Hmm." not in await tab.text(".answer"), "only for who asks"
         await tab.value("document.querySelector('.thought').open = true")
         await tab.until("document.querySelector('.thought').innerText.includes('Hmm.')")
         for width, height in ((390, 844), (1280, 800)):
@@ -133,47 +132,72 @@ async def test_a_word_that_is_longer_than_its_cell_stays_in_it(devtools: str, tm
         assert await tab.value(f"{cells}.every((cell) => cell.scrollWidth <= cell.clientWidth)")
 
 
-async def test_thinking_is_offered_where_the_model_thought_alone(devtools: str, tmp_path: Path) -> None:
-    offered = """[...document.querySelectorAll(".actions")].map((actions) =>
-      [...actions.children].some((button) => button.innerText === "Thinking" && button.offsetHeight > 0))"""
-    blank = reply(think("\n"), say("Blank."))
-    async with page(devtools, tmp_path, reply(think("Hmm."), say("One.")), reply("Two."), blank) as (_, _, tab):
-        for number, words in enumerate(("One.", "Two.", "Blank.")):
+async def test_a_thought_stands_where_it_happened_and_says_how_long_it_took(devtools: str, tmp_path: Path) -> None:
+    told = "[...document.querySelectorAll('.thought summary')].map((each) => each.textContent)"
+    places = "[...document.querySelectorAll('article .answer')].map((each) => each.firstElementChild.className)"
+    slow = Scenario(reply=reply(think("One two three four five."), say("One.")), pace_s=0.1)
+    async with page(devtools, tmp_path, slow, reply("Two."), reply(think("\n"), say("Blank."))) as (server, _, tab):
+        await tab.send("And?")
+        await tab.until("document.querySelector('.thought')")
+        server.provider.flowing.clear()
+        await tab.until("/^Thinking for [1-9]/.test(document.querySelector('.thought summary').textContent)")
+        await tab.value("document.querySelector('.thought').open = true")
+        await tab.until("document.querySelector('.thought-text').innerText !== ''")
+        server.provider.flowing.set()
+        await tab.until_shown("One.")
+        await tab.until(ENDED)
+        for words in ("Two.", "Blank."):
             await tab.send("And?")
             await tab.until_shown(words)
             await tab.until(ENDED)
-            if not number:
-                await tab.until(f"{offered}[0]")
-                await tab.press("Thinking")  # from now on thoughts are shown as they come
-                await tab.until("document.querySelector('.thought')")
         for _ in range(2):
-            assert await tab.value(offered) == [True, False, False]
-            assert await tab.value("document.querySelectorAll('.thought').length") == 1
+            await tab.until(f"/^Thought for [0-9.]+ s$/.test({told}.join())")
+            assert await tab.value(places) == ["thought", "message", "message"]
             await tab.reload()
             await tab.until_shown("Blank.")
             await tab.until(ENDED)
     assert tab.complaints == []
 
 
-async def test_a_question_is_edited_and_sent_again_with_another_model(devtools: str, tmp_path: Path) -> None:
-    async with page(devtools, tmp_path, reply("Left."), reply("Right.")) as (server, _, tab):
+async def test_an_edited_question_is_a_further_version_of_its_turn(devtools: str, tmp_path: Path) -> None:
+    script = (reply("Left."), reply("Go on."), reply("Right."), reply("Still left."))
+    async with page(devtools, tmp_path, *script) as (server, _, tab):
         await tab.send("Which way?")
         assert await answer(tab) == "Left."
-        await tab.press("Edit")
+        address = await tab.value("location.href")
+        await tab.send("And then?")
+        await tab.until_shown("Go on.")
+        await tab.until(ENDED)
+        await tab.value("document.querySelector('article button[title=Edit]').click()")
         assert await tab.value("document.activeElement.value") == "Which way?"
         await tab.until("document.querySelector('.fork-form select').options.length > 1")
         await tab.value("document.querySelector('.fork-form select').selectedIndex = 1")
         chosen = await tab.value("document.querySelector('.fork-form select').value")
         await tab.write("Edited question", " And why?")
-        await tab.follow(tab.press("Send in a new conversation"))
+        await tab.press("Send edited")
         await tab.until_shown("Right.")
-        await tab.until_shown("Forked from another conversation")
-        assert await tab.text("article .question") == "Which way? And why?"
+        await tab.until(ENDED)
         asked = server.provider.requests[-1].json()
-        await tab.follow(tab.value("document.querySelector('.fork a').click()"))
-        await tab.until_shown("Left.")
-    assert [message["content"] for message in asked["messages"]][-1] == "Which way? And why?"
+        for _ in range(2):
+            assert await tab.value(SHOWN) == ["Which way? And why?"]
+            assert await tab.text("article:not([hidden]) .versions > span") == "2 of 2"
+            await tab.press("Previous version")
+            assert await tab.value(SHOWN) == ["Which way?", "And then?"]
+            await tab.press("Next version")
+            await tab.reload()
+            await tab.until_shown("Right.")
+            await tab.until(ENDED)
+        await tab.press("Previous version")
+        await tab.send("Sure?")
+        await tab.until_shown("Still left.")
+        assert await tab.value(SHOWN) == ["Which way?", "And then?", "Sure?"], "it follows what is shown"
+        assert await tab.value("location.href") == address
+        assert await tab.text("#heading") == "Which way?"
+        assert await tab.value("document.querySelectorAll('#conversations li').length") == 1
+    assert [message["content"] for message in asked["messages"]][1:] == ["Which way? And why?"]
     assert chosen.endswith("/" + asked["model"])
+    last = [message["content"] for message in server.provider.requests[-1].json()["messages"]][1:]
+    assert last == ["Which way?", "Left.", "And then?", "Go on.", "Sure?"]
     assert tab.complaints == []
 
 
@@ -214,8 +238,6 @@ async def test_what_stands_in_an_answer_is_open_to_everybody(devtools: str, tmp_
         think("Hmm."), say(RICH), call("terminal", {"command": "exit 3"}), call("read_file", {"path": "config.yaml"})
     )
     async with page(devtools, tmp_path, work, reply("Done.")) as (_, _, tab):
-        await tab.value("localStorage.setItem('tailrace.reasoning', 'true')")
-        await tab.reload()
         await tab.send("Work.")
         await answer(tab)
         await tab.press("Fork from here")

@@ -14,7 +14,7 @@ from tailrace.testing.provider import Reply, Scenario, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 
-COLOURED = "getComputedStyle(document.querySelector('.t-comment')).color !== getComputedStyle(document.body).color"
+COLOURED = "getComputedStyle(document.querySelector('.hljs-comment')).color !== getComputedStyle(document.body).color"
 
 
 def ask(step: str, prompt: str, **more: object) -> dict[str, Any]:

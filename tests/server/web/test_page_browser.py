@@ -88,7 +88,7 @@ async def test_stop_ends_the_run_and_keeps_what_was_shown(devtools: str, tmp_pat
         shown = await answer(tab)
         note = await tab.text("article .note")
         assert await tab.value("document.querySelector('#stop').disabled")
-        facts = await tab.text(".run-facts")
+        facts = await tab.value("document.querySelector('.run-facts').textContent")
         _, runs = await server.json("GET", "/runs")
     assert shown.startswith("one two three")
     assert note == "Stopped"
@@ -184,18 +184,25 @@ async def test_a_turn_is_forked_and_both_conversations_lead_to_each_other(
     assert tab.complaints == []
 
 
-async def test_a_question_is_asked_again_in_a_conversation_of_its_own(devtools: str, tmp_path: Path) -> None:
-    async with page(devtools, tmp_path, reply("Left."), reply("Right.")) as (server, _, tab):
+async def test_a_question_is_asked_again_in_its_place(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Left."), reply("Right."), reply("Up.")) as (server, _, tab):
         await tab.send("Which way?")
         assert await answer(tab) == "Left."
         await tab.reload()
         await tab.until_shown("Left.")
-        await tab.follow(tab.press("Regenerate"))
-        await tab.until_shown("Right.")
-        await tab.until_shown("Forked from another conversation")
-        assert "Left." not in await tab.text("main")
-        assert await tab.text("article .question") == "Which way?"
-    assert len(server.provider.requests) == 2
+        for number, words in ((2, "Right."), (3, "Up.")):
+            await tab.press("Regenerate")
+            await tab.until_shown(words)
+            await tab.until_shown(f"{number} of {number}")
+            await tab.until(ENDED)
+        await tab.press("Previous version")
+        await tab.until_shown("2 of 3")
+        shown = await tab.text("main")
+        assert "Right." in shown
+        assert "Left." not in shown
+        assert "Up." not in shown
+    asked = [[each["content"] for each in request.json()["messages"][1:]] for request in server.provider.requests]
+    assert asked == [["Which way?"]] * 3
     assert tab.complaints == []
 
 
@@ -269,7 +276,7 @@ HOSTILE = """<script>window.pwned = 1; alert(1)</script>
 ONE_LINE = '<img src=x onerror="window.pwned=8"><script>window.pwned=9</script>'
 HARMLESS = {
     *("ARTICLE", "DIV", "P", "UL", "OL", "LI", "PRE", "CODE", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "A"),
-    *("SECTION", "BUTTON", "STRONG", "EM", "SPAN", "DETAILS", "SUMMARY"),
+    *("SECTION", "BUTTON", "STRONG", "EM", "SPAN", "DETAILS", "SUMMARY", "svg", "use"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The page's view of a run, run by node: what it shows of events, without a browser."""
+"""The page's view of a run: what it shows of events. What needs no document is run by node."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from server.web.test_markdown import needs_node, node
+from server.web import chromium
+from server.web.node_program import needs_node, node
+from server.web.opened_page import in_page
 from tailrace.events.speakers import SpokenBy, marked_message, spoken_text
 from tailrace.messages import user
 
+needs_chromium = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 CHANGES = """
 import { readFileSync } from "node:fs";
 const { RunChanges } = await import("./run_changes.js");
@@ -36,34 +39,34 @@ async def test_the_page_sees_the_changes_that_the_server_sees(tmp_path: Path) ->
 
 
 VIEW = """
-document.getElementById = () => null; // a question has no place above the box, as in a replay
-const { RunView } = await import("./runview.js");
+const { RunView } = await import("/web/answer/runview.js");
 let clock = 1000;
 const view = new RunView("A question.", { now: () => clock });
 const told = [];
-for (const [seconds, event] of JSON.parse(process.argv[2])) {
+for (const [seconds, event] of args) {
   clock += seconds;
   view.apply(event);
   view.activity.draw();
   view.draw();
   told.push([view.activity.node.textContent, view.note.textContent, view.body.textContent]);
 }
-console.log(JSON.stringify(told));
+return told;
 """
 
 
-async def told(home: Path, *events: tuple[float, dict[str, Any]]) -> list[list[str]]:
-    shown: list[list[str]] = await node(home, VIEW, json.dumps(events))
+async def told(devtools: str, home: Path, *events: tuple[float, dict[str, Any]]) -> list[list[str]]:
+    shown: list[list[str]] = await in_page(devtools, home, VIEW, *events)
     return shown
 
 
-@needs_node
-async def test_tries_and_silence_are_told_and_a_withdrawn_text_is_gone(tmp_path: Path) -> None:
+@needs_chromium
+async def test_tries_and_silence_are_told_and_a_withdrawn_text_is_gone(devtools: str, tmp_path: Path) -> None:
     first, second = {"provider": "a", "model": "m"}, {"provider": "b", "model": "m"}
     failed = {**second, "previous_failure": "HTTP 500"}
     chunk = {"type": "message_chunk", "attempt": 2}
     stalled = {"type": "gateway_notice", "kind": "stalled", "text": "No response"}
     shown = await told(
+        devtools,
         tmp_path,
         (0, {"type": "attempt_started", **first}),
         (8, {"type": "llm_nothing"}),
@@ -92,14 +95,15 @@ def question(name: str) -> dict[str, Any]:
     return {"approval_id": name, "tool_name": "launch", "command": f"launch {name}"}
 
 
-@needs_node
-async def test_nothing_is_told_to_be_silent_while_a_question_is_open(tmp_path: Path) -> None:
+@needs_chromium
+async def test_nothing_is_told_to_be_silent_while_a_question_is_open(devtools: str, tmp_path: Path) -> None:
     begun = {"type": "tool_call_chunk", "tool_name": "look", "preview": "there", "index": 0}
     answered = {"type": "approval_answered", "decision": "once"}
     text = {"text": "I will.", "pieces": [[1, 7]], "stopped": True}
     first, second = question("one"), question("two")
     state = {"type": "snapshot", "status": "running", "started": {"at": 900}, "messages": [text]}
     shown = await told(
+        devtools,
         tmp_path,
         (0, {"type": "message_chunk", "attempt": 1, "text": "I will."}),
         (0, {"type": "approval_asked", **first}),
@@ -122,13 +126,14 @@ async def test_nothing_is_told_to_be_silent_while_a_question_is_open(tmp_path: P
     ]
 
 
-@needs_node
-async def test_calls_that_come_to_nothing_are_withdrawn(tmp_path: Path) -> None:
+@needs_chromium
+async def test_calls_that_come_to_nothing_are_withdrawn(devtools: str, tmp_path: Path) -> None:
     piece = {"type": "tool_arguments_chunk", "tool_name": "look", "index": 0, "text": '{"a"'}
     call = {"type": "tool_call", "id": "c", "name": "look", "arguments": '{"a": 1}'}
     whole = {"type": "message_recorded", "message": {"role": "assistant", "parts": [call]}}
     begun = {"type": "tool_call_chunk", "tool_name": "look", "preview": "there", "index": 0}
     shown = await told(
+        devtools,
         tmp_path,
         (0, piece),
         (0, {"type": "attempt_started"}),
@@ -145,33 +150,33 @@ async def test_calls_that_come_to_nothing_are_withdrawn(tmp_path: Path) -> None:
     assert [line for line, _, _ in shown[4:]] == ["Running look …", "Running look 4 s", ""]
 
 
-@needs_node
-async def test_thousands_of_messages_are_drawn_once_each(tmp_path: Path) -> None:
+@needs_chromium
+async def test_thousands_of_messages_are_drawn_once_each(devtools: str, tmp_path: Path) -> None:
     script = (
         VIEW.partition("const told")[0]
         + """
 const messages = Array.from({ length: 3000 }, (_, at) => ({ text: "A step.", pieces: [[at + 1, 7]], stopped: true }));
 const tools = messages.map((_, at) => ({ tool_name: "look", index: at, attempt: at + 1, ok: true, duration: 1 }));
 view.restore({ status: "running", messages, tools });
-const before = Node.made;
+const observer = new MutationObserver(() => {});
+observer.observe(view.body, { subtree: true, childList: true });
 view.apply({ type: "message_chunk", text: "And **more**", attempt: 3001 });
 view.draw();
-const settled = view.body.childNodes.filter((node) => node.className === "message ended").length;
-console.log(JSON.stringify([view.body.childNodes.length, settled, Node.made - before]));
+const settled = [...view.body.childNodes].filter((node) => node.className === "message ended").length;
+return [view.body.childNodes.length, settled, observer.takeRecords().length];
 """
     )
-    nodes, settled, made = await node(tmp_path, script)
+    nodes, settled, made = await in_page(devtools, tmp_path, script)
     assert (nodes, settled) == (6001, 3000), "off the screen they are not laid out"
     assert made < 6
 
 
 RESTORED = """
-document.getElementById = () => null;
-const { RunView } = await import("./runview.js");
+const { RunView } = await import("/web/answer/runview.js");
 const view = new RunView("A question.");
-view.restore(JSON.parse(process.argv[2]));
-const shown = (node) => (node.tagName === "DETAILS" && node.className === "thought" ? "Thought" : node.textContent);
-console.log(JSON.stringify(view.body.childNodes.map(shown)));
+view.restore(args[0]);
+const shown = (node) => (node.className === "thought" ? "Thought" : node.textContent);
+return [...view.body.childNodes].map(shown);
 """
 
 
@@ -184,9 +189,11 @@ def asked(command: str, **more: Any) -> dict[str, Any]:
     return {"asked": {"approval_id": command, "tool_name": "terminal", "command": command}, **more}
 
 
-@needs_node
+@needs_chromium
 @pytest.mark.parametrize("named", [True, False], ids=["named", "stored by an earlier version"])
-async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(tmp_path: Path, named: bool) -> None:
+async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(
+    devtools: str, tmp_path: Path, named: bool
+) -> None:
     state = {
         "status": "completed",
         "messages": [
@@ -199,7 +206,7 @@ async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(tmp_pa
         "reasoning": "First.Second.",
         "reasoning_pieces": [[1, 6], [2, 7]],
     }
-    shown = await node(tmp_path, RESTORED, json.dumps(state))
+    shown = await in_page(devtools, tmp_path, RESTORED, state)
     places = ("Thought", "Look.", "ls -la", "Thought", "Remove.", "Denied rm -rf build", "rm -rf build", "Done.")
     assert len(shown) == len(places)
     for words, place in zip(shown, places, strict=True):
@@ -207,36 +214,32 @@ async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(tmp_pa
 
 
 EARLIER = """
-import { writeFileSync } from "node:fs";
-writeFileSync("../approvals/run_approvals.js", "export class RunApprovals { forget() {} end() {} }");
-const { RunView } = await import("./runview.js");
-const [messages, speaker] = JSON.parse(process.argv[2]);
+const { RunView } = await import("/web/answer/runview.js");
+const [messages, speaker] = args;
 const view = new RunView("", { speaker });
-let earlier = null;
-view.node.prepend = (child) => (earlier = child);
 view.inherit(messages);
-console.log(JSON.stringify(earlier.childNodes.slice(1).map((said) => said.textContent)));
+return [...view.node.querySelector(".earlier").children].slice(1).map((said) => said.textContent);
 """
 
 
-async def earlier(home: Path, *said: str, speaker: str) -> Any:
+async def earlier(devtools: str, home: Path, *said: str, speaker: str) -> Any:
     """What is shown of an earlier conversation in which people have said this."""
     messages = [{"role": "user", "parts": [{"type": "text", "text": text}]} for text in said]
-    return await node(home, EARLIER, json.dumps([messages, speaker]))
+    return await in_page(devtools, home, EARLIER, messages, speaker)
 
 
-@needs_node
-async def test_an_earlier_conversation_of_one_person_is_shown_as_it_was_typed(tmp_path: Path) -> None:
+@needs_chromium
+async def test_an_earlier_conversation_of_one_person_is_shown_as_it_was_typed(devtools: str, tmp_path: Path) -> None:
     said = ["[from Anna]\n| pay Ben 100", "hi"]
-    assert await earlier(tmp_path, *said, speaker="") == said
+    assert await earlier(devtools, tmp_path, *said, speaker="") == said
 
 
-@needs_node
-async def test_an_earlier_conversation_of_several_people_says_who_spoke(tmp_path: Path) -> None:
+@needs_chromium
+async def test_an_earlier_conversation_of_several_people_says_who_spoke(devtools: str, tmp_path: Path) -> None:
     texts = ("hi", "two\n\n  lines\n", "[from Anna]\n| pay Ben 100", "| a | b |", "", "a\u2028b\rc", "שלום")
     bys = (SpokenBy("8", "Ben"), SpokenBy("8", "Ben", quoted='[in reply to "Anna"]\n> at nine'))
     said = [marked_message(user(text), by).text for text in texts for by in bys]
     as_typed = ["book it for me", "[from 8] I said", "[from 8]\nno bar"]
-    shown = await earlier(tmp_path, *as_typed, *said, speaker="Anna")
+    shown = await earlier(devtools, tmp_path, *as_typed, *said, speaker="Anna")
     assert shown == [*as_typed, *(spoken_text(text, "Ben") for text in said)]
     assert shown[3] == "Ben: hi"

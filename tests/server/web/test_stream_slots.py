@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from server.web.test_markdown import needs_node, node
+from server.web.node_program import needs_node, node
 
 STREAM_SLOTS = """
 const { StreamSlots } = await import("../net/stream_slots.js");

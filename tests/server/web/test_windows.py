@@ -93,7 +93,9 @@ async def test_a_fork_that_runs_is_read_by_the_one_stream_of_its_conversation(de
     async with page(devtools, tmp_path, reply("The Danube."), STALLED) as (_, _, tab):
         await tab.send("Name a river.")
         assert await answer(tab) == "The Danube."
-        await tab.follow(tab.press("Regenerate"))
+        await tab.press("Fork from here")
+        await tab.write("Next message", "Another?")
+        await tab.follow(tab.press("Send in a new conversation"))
         await tab.until_shown("three")
         await tab.reload()
         await tab.until_shown("three")
@@ -164,11 +166,13 @@ window.fetch = async (path, options) => {
     async with page(devtools, tmp_path, reply("The Danube."), PACED) as (server, browser, tab):
         await tab.send("Name a river.")
         assert await answer(tab) == "The Danube."
-        await tab.follow(tab.press("Regenerate"))
+        await tab.press("Fork from here")
+        await tab.write("Next message", "Another?")
+        await tab.follow(tab.press("Send in a new conversation"))
         await tab.until_shown("word10 ")
         server.provider.flowing.clear()
         other = await browser.tab(await tab.value("location.href"), script=held)
-        await other.until_shown("Name a river.")
+        await other.until_shown("Another?")
         server.provider.flowing.set()
         assert await answer(tab) == WORDS
         await other.value("release()")

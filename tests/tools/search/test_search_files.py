@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from tailrace.ports import ToolOutcome
 from tailrace.tools.search import search_files
 from tailrace.tools.search.ignore import IgnoreRules
@@ -259,7 +260,7 @@ def test_each_rule_means_what_git_says(repository: Path, rule: str) -> None:
     compare(repository, [], [rule])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=st.lists(st.sampled_from(RULES), max_size=5), below=st.lists(st.sampled_from(RULES), max_size=3))
 def test_rules_together_mean_what_git_says(repository: Path, top: list[str], below: list[str]) -> None:
     compare(repository, top, below)

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from properties import examples
 from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.wire.responses.completion import completion_from_body
 from tailrace.wire.sse import encode_event
@@ -75,7 +76,7 @@ def finite(value: Any) -> Any:
     return [finite(inner) for inner in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(json_values)
 def test_reading_never_crashes(value: Any) -> None:
     body = {"output": [value, {"type": "message", "content": value}, {"type": "reasoning", "summary": value}]}

@@ -9,22 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from tailrace import events
+from tailrace.app.timeline import items
 from tailrace.app.timeline.attempts import Attempts
 from tailrace.app.timeline.board import Board
-from tailrace.app.timeline.items import (
-    AttemptOutcome,
-    CompressionItem,
-    DeliveryItem,
-    FinishItem,
-    ForkItem,
-    NoticeItem,
-    QuestionItem,
-    SignalItem,
-    StallItem,
-    StateItem,
-    StepItem,
-    Timeline,
-)
 from tailrace.app.timeline.question import media_words, question_of, speaker_of
 from tailrace.app.timeline.tool_calls import ToolCalls
 from tailrace.events import Entry
@@ -35,15 +22,15 @@ from tailrace.ports import Run
 from tailrace.runs.view import RunView, changes
 from tailrace.runs.view.changes import StepMoved
 
-_ENDINGS: dict[str, AttemptOutcome] = {"cut": "failed", "stopped": "stopped"}  # by how the answer ended
-_OPEN_ENDINGS: dict[events.RunStatus, AttemptOutcome] = {  # of an attempt that is open when the run ends
+_ENDINGS: dict[str, items.AttemptOutcome] = {"cut": "failed", "stopped": "stopped"}  # by how the answer ended
+_OPEN_ENDINGS: dict[events.RunStatus, items.AttemptOutcome] = {  # of an attempt that is open when the run ends
     "completed": "answered",
     "incomplete": "failed",
     "failed": "failed",
     "stopped": "stopped",
 }
 
-_OUTCOMES: dict[str, AttemptOutcome] = {  # of the attempt under way, by the step's new state
+_OUTCOMES: dict[str, items.AttemptOutcome] = {  # of the attempt under way, by the step's new state
     "finished": "answered",
     "failed": "failed",
     "retrying": "failed",
@@ -70,7 +57,7 @@ class Steps:
         retry_at = self._board.since_start(change.retry_at) if change.retry_at is not None else None
         place = self._open.pop(change.block_id, None)
         if place is None:  # a step that a retried instance keeps was not begun in this one
-            place = self._board.add_now(StepItem, ends=False, block_id=change.block_id)
+            place = self._board.add_now(items.StepItem, ends=False, block_id=change.block_id)
         self._board.end(place, state=change.state, output=change.output, error=change.error, retry_at=retry_at)
 
     def _start(self, change: StepMoved) -> None:
@@ -85,7 +72,9 @@ class Steps:
         self._paused.discard(block_id)
         at = board.since_start(change.at)
         start = at if at is not None else board.now
-        self._open[block_id] = board.add_now(StepItem, ends=False, start=start, block_id=block_id, number=change.number)
+        self._open[block_id] = board.add_now(
+            items.StepItem, ends=False, start=start, block_id=block_id, number=change.number
+        )
 
     def end_all(self) -> None:
         for place in self._open.values():
@@ -100,7 +89,7 @@ def timeline_of(
     *,
     reasoning: bool = False,
     dialects: Mapping[str, Dialect] | None = None,
-) -> Timeline:
+) -> items.Timeline:
     """The timeline of these entries, which may begin with the `Snapshot` of a compacted log: `read_timeline` reads what
     belongs together. `times` as `Journal.times` gives them. `reasoning`: with what the model thought. `dialects` by the
     providers' names: what tokens cost depends on how they are counted."""
@@ -120,7 +109,7 @@ class _TimelineFold:
         self._attempts = Attempts(self._board, claims=run.claims, reasoning=reasoning, dialects=dialects)
         self._tools = ToolCalls(self._board)
         self._steps = Steps(self._board, self._attempts)
-        self._fork: ForkItem | None = None
+        self._fork: items.ForkItem | None = None
         self._question = ""
         self._compressing: float | None = None  # since when
         self._compacted = False
@@ -195,37 +184,39 @@ class _TimelineFold:
                 self._message(message, stop)
             case changes.HistoryReplaced(messages=messages):
                 start = self._compressing if self._compressing is not None else board.now
-                board.add_now(CompressionItem, start=start, messages=len(messages))
+                board.add_now(items.CompressionItem, start=start, messages=len(messages))
                 self._compressing = None
             case changes.ForkBegan(run_id=run_id, after=after):
                 seq = board.seq
-                self._fork = ForkItem(seq=seq, end_seq=seq, start=board.now, end=board.now, run_id=run_id, after=after)
+                self._fork = items.ForkItem(
+                    seq=seq, end_seq=seq, start=board.now, end=board.now, run_id=run_id, after=after
+                )
                 board.add(self._fork)
             case changes.InstanceMoved(state=state):
-                board.add_now(StateItem, state=state)
+                board.add_now(items.StateItem, state=state)
                 if state == "paused":
                     self._steps.pause()
             case changes.StepMoved():
                 self._steps.move(change)
             case changes.SignalTaken(name=name, payload=payload, by=by):
-                board.add_now(SignalItem, name=name, payload=payload, by=by)
+                board.add_now(items.SignalItem, name=name, payload=payload, by=by)
             case changes.Delivery(key=key, state=delivered, message_id=message_id):
-                board.add_now(DeliveryItem, key=key, state=delivered, message_id=message_id)
+                board.add_now(items.DeliveryItem, key=key, state=delivered, message_id=message_id)
             case _:
                 pass  # the run itself has its beginning; the texts say the same as the provider's own events
 
     def _steer(self, steer: events.SteerSoFar) -> None:
         text = spoken_text(steer.accepted.message.text, speaker_of(self._run))
         if steer.state == "committed":
-            self._board.add_now(QuestionItem, text=text, files=_files_of(steer.accepted.message))
+            self._board.add_now(items.QuestionItem, text=text, files=_files_of(steer.accepted.message))
         elif steer.state == "returned":
-            self._board.add_now(NoticeItem, about="steer_returned", text=f"not given to the model: {text}")
+            self._board.add_now(items.NoticeItem, about="steer_returned", text=f"not given to the model: {text}")
 
     def _message(self, message: Message, stop: str) -> None:
         if message.role == "user":
             at = 0.0 if not self._board.items else self._board.now  # the question stands when the run begins
             self._question = spoken_text(message.text, speaker_of(self._run))
-            self._board.add_now(QuestionItem, start=at, end=at, text=self._question, files=_files_of(message))
+            self._board.add_now(items.QuestionItem, start=at, end=at, text=self._question, files=_files_of(message))
         elif message.role == "assistant":
             self._attempts.end(_ENDINGS.get(stop, "called_tools" if message.tool_calls else "answered"))
 
@@ -234,11 +225,13 @@ class _TimelineFold:
         if kind == "stalled" and isinstance(silent_s, int | float):
             start = max(0.0, round(board.now - silent_s, 3)) if board.now is not None else None
             provider = str(extra.get("provider", ""))
-            board.add_now(StallItem, start=start, silent_s=float(silent_s), gave_up=True, provider=provider, text=text)
+            board.add_now(
+                items.StallItem, start=start, silent_s=float(silent_s), gave_up=True, provider=provider, text=text
+            )
             return
         if kind == "compressing":
             self._compressing = board.now
-        board.add_now(NoticeItem, about=kind, text=text, extra=extra)
+        board.add_now(items.NoticeItem, about=kind, text=text, extra=extra)
 
     # ── the whole run ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,14 +250,14 @@ class _TimelineFold:
         self._attempts.end_all(_OPEN_ENDINGS[finished.status], finished.error)
         self._tools.end_all(completed=finished.status == "completed")
         self._steps.end_all()
-        self._board.add_now(FinishItem, status=finished.status, error=finished.error)
+        self._board.add_now(items.FinishItem, status=finished.status, error=finished.error)
 
-    def timeline(self) -> Timeline:
+    def timeline(self) -> items.Timeline:
         self._attempts.finish()
         self._tools.unfinished_arguments(self._view.written.calls)
         run, finished, board = self._run, self._finished or self._run.finished, self._board
         ended = board.since_start(finished.at) if finished is not None else None
-        return Timeline(
+        return items.Timeline(
             id=public_id(run),
             kind=run.new.kind,
             question=question_of(run) or self._question,

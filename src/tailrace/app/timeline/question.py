@@ -4,6 +4,7 @@ every surface."""
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from tailrace.ports import Run
 
 LLM_CALL: Final = "llm_call"  # the name of the sequence that a durable model call is
 _NOTE: Final = re.compile(r"<(system-reminder|local-command-[a-z]+|command-name)>.*</[a-z-]+>", re.DOTALL)
+SHOWN_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 _URL_CHARS: Final = 200  # of an address
 _MEDIA: Final = re.compile(r"image|audio|document|file")  # types of parts, in whichever dialect
 
@@ -49,6 +51,26 @@ def media_words(part: Image | File) -> str:
     shown = f"{size} bytes" if size < 10_000 else f"{size // 1000} kB"
     described = ", ".join(filter(None, (media_type, shown if data else part.url[:_URL_CHARS])))
     return f"{kind}: {name or described}"
+
+
+def attached_image(run: Run, number: int) -> tuple[str, bytes] | None:
+    """The media type and the bytes of an image of the question; None where there is none, or an address only."""
+    try:
+        parts = msgspec.convert(run.new.input.get("message"), Message).parts
+    except msgspec.ValidationError:
+        return None
+    images = [part for part in parts if isinstance(part, Image)]
+    if number >= len(images):
+        return None
+    image = images[number]
+    media_type, data = image.media_type, image.data
+    if image.url.startswith("data:"):
+        head, _, data = image.url.removeprefix("data:").partition(",")
+        media_type = head.partition(";")[0]
+    try:
+        return (media_type, b64decode(data)) if data and media_type in SHOWN_IMAGES else None
+    except ValueError:
+        return None
 
 
 def _asked_in_call(params: Any) -> str:

@@ -10,25 +10,15 @@ from typing import Literal
 
 import msgspec
 
+from tailrace import events
 from tailrace.app.timeline.question import question_of
-from tailrace.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    AttemptStarted,
-    Entry,
-    InstanceState,
-    MessageRecorded,
-    RunForked,
-    StateChanged,
-    UsageRecorded,
-)
 from tailrace.flows.definition.public_ids import public_id
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import SpentTokens, Usage
 from tailrace.ports import Run, RunState
 
 OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
-ShownState = RunState | InstanceState | Literal["orphaned", "asking"]
+ShownState = RunState | events.InstanceState | Literal["orphaned", "asking"]
 
 
 class RunOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,31 +35,31 @@ class RunOverview(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None  # until its end, or until now; None where its end has no time
     usage: Usage
     spent: tuple[SpentTokens, ...]
-    approvals: tuple[ApprovalAsked, ...] = ()  # that it waits for
+    approvals: tuple[events.ApprovalAsked, ...] = ()  # that it waits for
     problem: str = ""  # why it failed, or is set aside
 
 
-def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool = False) -> RunOverview:
+def overview_of(run: Run, facts: Iterable[events.Entry], *, now: float, orphaned: bool = False) -> RunOverview:
     """`now` is the wall clock. `orphaned`: the journal lists the run among its orphans."""
-    open_approvals: dict[str, ApprovalAsked] = {}
+    open_approvals: dict[str, events.ApprovalAsked] = {}
     models: dict[str, None] = {}
     spent: dict[tuple[str, str], Usage] = {}
-    instance: InstanceState | None = None
+    instance: events.InstanceState | None = None
     for entry in facts:
         event = entry.event
-        if isinstance(event, AttemptStarted):
+        if isinstance(event, events.AttemptStarted):
             models[_full_name(event.provider, event.model)] = None
-        elif isinstance(event, UsageRecorded):
+        elif isinstance(event, events.UsageRecorded):
             who = event.provider, event.model
             spent[who] = spent.get(who, Usage()) + event.usage
-        elif isinstance(event, RunForked):  # what stands before it is another run's
+        elif isinstance(event, events.RunForked):  # what stands before it is another run's
             models.clear()
             spent.clear()
-        elif isinstance(event, ApprovalAsked):
+        elif isinstance(event, events.ApprovalAsked):
             open_approvals[event.approval_id] = event
-        elif isinstance(event, ApprovalAnswered):
+        elif isinstance(event, events.ApprovalAnswered):
             open_approvals.pop(event.approval_id, None)
-        elif isinstance(event, StateChanged):
+        elif isinstance(event, events.StateChanged):
             instance = event.state
     finished = run.finished
     if finished is not None and not spent and finished.usage != Usage():
@@ -94,14 +84,14 @@ def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool 
     )
 
 
-def tries_of_last_call(facts: Iterable[Entry]) -> int:
+def tries_of_last_call(facts: Iterable[events.Entry]) -> int:
     """How many attempts the last model call of the run took, whether or not it was answered."""
     tries, answered = 0, False
     for entry in facts:
         match entry.event:
-            case AttemptStarted(previous_failure=failure):
+            case events.AttemptStarted(previous_failure=failure):
                 tries, answered = (1 if answered and not failure else tries + 1), False
-            case MessageRecorded(message):
+            case events.MessageRecorded(message):
                 answered = answered or message.role == "assistant"
             case _:
                 pass
@@ -123,7 +113,7 @@ def _duration_s(run: Run, now: float) -> float | None:
     return max(0.0, run.finished.at - run.created_at) if run.finished.at else None
 
 
-def _shown_state(run: Run, instance: InstanceState | None, *, orphaned: bool, asking: bool) -> ShownState:
+def _shown_state(run: Run, instance: events.InstanceState | None, *, orphaned: bool, asking: bool) -> ShownState:
     if run.new.kind == SEQUENCE:
         if run.state == "stopped":
             return "cancelled"

@@ -21,14 +21,16 @@ from tailrace.app.timeline.question import question_of
 from tailrace.app.usage.spending import Spending
 from tailrace.cli.chat.options import REQUESTER, Options
 from tailrace.cli.chat.question import CommandOutput, Question, composed
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events.speakers import SpokenBy
 from tailrace.messages import Message, SpentTokens, Usage, user
-from tailrace.ports import ENDED, Journal, Run
+from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.providers.prices import context_window, prices_are_loaded
 
+_RUNNING: tuple[RunState, ...] = ("running",)
 _LISTED_RUNS = 500  # how far back the list of sessions reaches
 COMPACT = "/compact"  # what a run is shown as that summarises the session
 
@@ -47,18 +49,25 @@ def turn_of(options: Options, question: Question | str) -> TurnSpec:
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
-    """An earlier conversation, in one line. `unfinished` is its run that has not ended."""
+    """An earlier conversation, in one line. `unfinished` is its run that has not ended; `taken_over`: another process
+    goes on with it."""
 
     id: str
     question: str
     turns: int
     at: float
     unfinished: Run | None = None
+    taken_over: bool = False
 
     def describe(self, now: float, id_width: int = 0) -> str:
         turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
         state = " · not finished" if self.unfinished else ""
         return f"{self.id:<{id_width}}  {age(now - self.at):<8}  {turns:<9}{state}  {sanitized_line(self.question, 44)}"
+
+    def as_choice(self, now: float) -> Choice:
+        turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
+        state = " · not finished" if self.unfinished else ""
+        return Choice(self.id, sanitized_line(self.question, 60), f"{age(now - self.at)} · {turns}{state}")
 
 
 def age(seconds: float) -> str:
@@ -236,18 +245,14 @@ class Conversation:
         return sessions_of(await self.app.journal.runs(kind=TURN_KIND, limit=_LISTED_RUNS))
 
     async def find(self, word: str) -> SessionSummary:
-        """The session with this id or number in the list; for an empty word, an unfinished one, else the newest other.
-        Raises `TailraceError` where there is none."""
+        """The session with this id or number in the list. Raises `TailraceError` where there is none."""
         sessions = await self.sessions()
-        others = [session for session in sessions if session.id != self.session]
-        if not word:
-            candidates = [session for session in sessions if session.unfinished] or others
-        elif word.isdecimal() and 0 < int(word) <= len(sessions):
+        if word.isdecimal() and 0 < int(word) <= len(sessions):
             candidates = [sessions[int(word) - 1]]
         else:
             candidates = [session for session in sessions if session.id.startswith(word)]
         if not candidates:
-            raise TailraceError(f"no session {sanitized_line(word, 60)}" if word else "no session to resume")
+            raise TailraceError(f"no session {sanitized_line(word, 60)}")
         return candidates[0]
 
     async def resume(self, session: SessionSummary) -> Run | None:
@@ -274,13 +279,15 @@ class Conversation:
         return [run for run in reversed(runs) if run.state in ENDED][-limit:]
 
     async def left_behind(self) -> SessionSummary | None:
-        """A session whose run was in flight when its terminal died."""
-        orphans = {run.id for run in await self.app.journal.orphans() if run.new.kind == TURN_KIND and run.new.session}
-        if not orphans:
-            return None
-        for session in await self.sessions():
-            if session.unfinished is not None and session.unfinished.id in orphans:
-                return session
+        """A session whose run was in flight when its terminal died. Another process may have taken the run over."""
+        running = await self.app.journal.runs(kind=TURN_KIND, states=_RUNNING)
+        orphans = {run.id for run in await self.app.journal.orphans()}
+        for run in running:
+            taken_over = run.id not in orphans
+            is_own = run.claims > 1 and run.new.input.get("requester") == REQUESTER
+            if run.new.session and (not taken_over or is_own):
+                question = question_of(run)
+                return SessionSummary(run.new.session, question, 1, run.created_at, run, taken_over=taken_over)
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from shlex import quote
 from typing import Final
@@ -19,6 +19,7 @@ from tailrace.cli.chat.run_printer import print_status
 from tailrace.cli.chat.slash_commands import is_slash_command, run_slash_command
 from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.cli.screen.sanitize import sanitized
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
@@ -68,6 +69,12 @@ class LineChat:
 
     def leave(self) -> None:
         self._left = True
+
+    async def choose(self, choices: Sequence[Choice]) -> str | None:
+        """There are no keys to pick with: what there is, and how to name one."""
+        lines = [f"  {choice.value}  {choice.about}  {choice.label}" for choice in choices]
+        self.notify("\n".join([*lines, "", "/resume ID goes on with one"]))
+        return None
 
     def aside(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()

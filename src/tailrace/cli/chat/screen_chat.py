@@ -32,13 +32,14 @@ from tailrace.cli.chat.interrupt_key import InterruptKey
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.own_command import run_own_command
 from tailrace.cli.chat.question import CommandOutput, Question, files_for
+from tailrace.cli.chat.shown_log import shown_log
 from tailrace.cli.chat.slash_commands import TERMINAL_COMMANDS, is_slash_command, run_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.call_progress import CallProgress
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
-from tailrace.cli.screen.log_notices import logged_to
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
@@ -81,7 +82,9 @@ class ScreenChat:
         self._under_way: Run | None = None  # of the session that is gone on with
         self._home = Path(config.environment.get("HOME") or "/")
         self._screen = self._new_screen()
-        self._elsewhere = conversation.app.questions_elsewhere(REQUESTER, shown=self._is_shown)
+        self._elsewhere = conversation.app.questions_elsewhere(
+            REQUESTER, shown=lambda run: run.new.session == conversation.session
+        )
 
     def _new_screen(self) -> TerminalScreen:
         app = self._conversation.app
@@ -96,7 +99,8 @@ class ScreenChat:
             target=sys.stdout,
             history=FileHistory(str(home / "history")),
             completion=Completion(
-                [f"/{name}" for name in TERMINAL_COMMANDS], partial(files_for, directory=app.directory)
+                [Choice(f"/{name}", f"/{name}", row.help, bool(row.usage)) for name, row in TERMINAL_COMMANDS.items()],
+                partial(files_for, directory=app.directory),
             ),
             environment=environment.get,
         )
@@ -159,6 +163,9 @@ class ScreenChat:
         shown = self._transcript.expand_tool(number)
         self._screen.changed()
         return shown
+
+    async def choose(self, choices: Sequence[Choice]) -> str | None:
+        return await self._screen.choose(choices)
 
     def aside(self) -> AbstractAsyncContextManager[None]:
         return self._screen.aside()
@@ -235,9 +242,6 @@ class ScreenChat:
         self._transcript.answered_elsewhere(waiting.asked, answer)
         self._screen.changed()
 
-    def _is_shown(self, run: Run) -> bool:
-        return run.id == self._run_id or run.new.session == self._conversation.session
-
     def expand_tool(self) -> None:
         if not self.expand(None):
             self.notify("no earlier tool to show")
@@ -282,7 +286,7 @@ class ScreenChat:
 
     async def converse(self) -> int:
         await self._greet()
-        with logged_to(self.notify):
+        with shown_log(self.notify):
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 drawing = group.create_task(self._screen.draw_forever())
@@ -316,9 +320,10 @@ class ScreenChat:
             return
         self._transcript.add_pieces(welcome(await asyncio.to_thread(self._welcome_facts)))
         self._cut = await conversation.left_behind()
-        if self._cut is not None and self._cut.unfinished is not None:
-            run = self._cut.unfinished
-            self._transcript.add_pieces(cut_off(question_of(run), age(now() - run.created_at)))
+        if self._cut is not None:
+            self._transcript.add_pieces(
+                cut_off(self._cut.question, age(now() - self._cut.at), taken_over=self._cut.taken_over)
+            )
 
     def _welcome_facts(self) -> WelcomeFacts:
         conversation, app = self._conversation, self._conversation.app

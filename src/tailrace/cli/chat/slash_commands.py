@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
 from typing import Final, NamedTuple, Protocol
@@ -16,7 +16,8 @@ from tailrace.agent.session import new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.approvals import AlwaysApprovals, find_approval
 from tailrace.app.slash_commands import CommandCall, commands_of
-from tailrace.cli.chat.conversation import Conversation, now
+from tailrace.cli.chat.conversation import Conversation, SessionSummary, now
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
@@ -25,6 +26,7 @@ from tailrace.system.extras import install_command
 TERMINAL_COMMANDS: Final = commands_of("terminal")
 PAST_TURNS: Final = 5  # of a resumed session, shown again
 LISTED_SESSIONS: Final = 15
+MAX_CHOICES: Final = 50  # sessions to pick from
 LISTED_CHANGES: Final = 30
 MAX_COPIED_BYTES: Final = 74_994  # of base64: more is dropped by several terminals
 # As it is called in chats, and in other programs.
@@ -68,6 +70,9 @@ class ChatSurface(Protocol):
     def expand(self, number: int | None) -> bool:
         """Shows one tool in full, the last one without a number; False where there is none."""
 
+    def choose(self, choices: Sequence[Choice]) -> Awaitable[str | None]:
+        """The value that the user picks; None for none of them, and where there is no list to pick from."""
+
     def aside(self) -> AbstractAsyncContextManager[None]:
         """Within the block, other code may write to the terminal."""
 
@@ -100,11 +105,10 @@ def _has_prices() -> bool:
 
 async def clear(call: SlashCall) -> None:
     await call.surface.interrupt()
-    before = call.conversation.session
     call.conversation.switch(session=new_session())
     await call.conversation.count_spending()
     call.surface.clear()
-    call.surface.notify(f"new session; /resume {before} goes back to the one before")
+    call.surface.notify("new conversation; /resume goes back to an earlier one")
 
 
 async def retry(call: SlashCall) -> None:
@@ -214,10 +218,9 @@ async def _use_model(call: SlashCall) -> None:
 
 async def _new(call: SlashCall) -> None:
     await call.surface.interrupt()
-    before = call.conversation.session
     call.conversation.switch(session=new_session())
     await call.conversation.count_spending()
-    call.surface.notify(f"new session {call.conversation.session}; /resume {before} goes back to the one before")
+    call.surface.notify("new conversation; /resume goes back to an earlier one")
 
 
 async def _sessions(call: SlashCall) -> None:
@@ -235,7 +238,8 @@ async def _sessions(call: SlashCall) -> None:
 
 
 async def _resume(call: SlashCall) -> None:
-    session = await call.conversation.find(call.argument)
+    if (session := await _picked_session(call)) is None:
+        return
     await call.surface.interrupt()
     unfinished = await call.conversation.resume(session)
     await call.conversation.count_spending()
@@ -246,6 +250,21 @@ async def _resume(call: SlashCall) -> None:
             await call.surface.replay(run)
     if unfinished is not None:
         await call.surface.watch(unfinished)
+
+
+async def _picked_session(call: SlashCall) -> SessionSummary | None:
+    """The one that is named; without a name this one, where its answer is not finished, else the one that is picked."""
+    if call.argument:
+        return await call.conversation.find(call.argument)
+    sessions = await call.conversation.sessions()
+    here = next((each for each in sessions if each.id == call.conversation.session), None)
+    if here is not None and here.unfinished is not None:
+        return here
+    others = [each for each in sessions if each is not here][:MAX_CHOICES]
+    if not others:
+        raise TailraceError("there is no other conversation to resume")
+    picked = await call.surface.choose([each.as_choice(now()) for each in others])
+    return next((each for each in others if each.id == picked), None)
 
 
 async def _stop(call: SlashCall) -> None:
@@ -262,6 +281,9 @@ def _switched(call: SlashCall, now: bool, name: str) -> bool:
 
 
 async def _yolo(call: SlashCall) -> None:
+    """Only a word switches it on: nothing is asked from there on."""
+    if not call.argument and not call.conversation.options.yolo:
+        raise TailraceError("/yolo on approves everything in this conversation without asking")
     on = _switched(call, call.conversation.options.yolo, "yolo")
     call.conversation.switch(yolo=on)
     call.surface.notify("yolo on: nothing is asked, the hard list stays blocked" if on else "yolo off")

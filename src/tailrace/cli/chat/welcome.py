@@ -55,15 +55,21 @@ def _real_model(init: str) -> list[_Row]:
     ]
 
 
-def cut_off(question: str, age: str) -> Rows:
-    """An answer was cut off when its terminal died."""
+def cut_off(question: str, age: str, *, taken_over: bool = False) -> Rows:
+    """An answer was cut off when its terminal died. `taken_over`: another process goes on with it."""
+    what = "goes on in another process" if taken_over else "was cut off when its terminal died"
+    then = (
+        " watches it; or just ask something else."
+        if taken_over
+        else " joins it and goes on; or just ask something else."
+    )
     bar = ("▌ ", "bold yellow")
     return Rows(
         (
             _EMPTY,
-            (bar, (f"An answer was cut off when its terminal died, {age}:", "bold yellow")),
+            (bar, (f"An answer {what}, {age}:", "bold yellow")),
             (bar, (f"“{sanitized_line(question, 160)}”", "bold")),
-            (bar, ("Enter", "bold yellow"), (" joins it and goes on; or just ask something else.", "yellow")),
+            (bar, ("Enter", "bold yellow"), (then, "yellow")),
         ),
         indent=0,
     )

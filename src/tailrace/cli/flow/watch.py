@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import aclosing
 from shlex import quote
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from rich.text import Text
@@ -229,10 +229,24 @@ class Outputs:
         text = output_text(entry.event.output)
         heading = f"## {sanitized_line(block_id)}"
         if coloured:
-            text, heading = sanitized(text), f"\x1b[1m{heading}\x1b[0m"
+            text, heading = drawn_text(text, entry.event.output), f"\x1b[1m{heading}\x1b[0m"
         gap = "" if self._first else "\n"
         self._first = False
         return (f"{gap}{heading}\n\n" if self._named else "") + text + ("" if text.endswith("\n") else "\n")
+
+
+def drawn_text(text: str, output: Any) -> str:
+    """For a terminal: an answer of a model as the chat draws it, anything else as it is."""
+    is_answer = isinstance(output, dict) and ("message" in output or "run_id" in output)
+    if not is_answer or text.lstrip().startswith(("{", "[")):
+        return sanitized(text)
+    from tailrace.cli.screen.markdown_blocks import BlockSplitter
+    from tailrace.cli.screen.painter import BlockPiece, Painter
+
+    console, splitter = console_for(sys.stdout), BlockSplitter()
+    painter = Painter(console)
+    blocks = [*splitter.feed(sanitized(text)), *splitter.close()]
+    return painter.ansi(painter.lines(map(BlockPiece, blocks), console.width)[1:]).replace("\r\n", "\n")
 
 
 class Waits:

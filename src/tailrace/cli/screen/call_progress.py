@@ -1,10 +1,12 @@
 """How the model calls of a turn go: which model is asked, which try it is, and what there is to say where it fails.
 
-Pure: changes of a run's view in, text out.
+Pure but for the wall clock: changes of a run's view in, text out.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,11 +29,14 @@ Advise = Callable[[RunFailure, str], str]
 
 
 class CallProgress:
-    """`max_tries` says how often a provider is asked."""
+    """`max_tries` says how often a provider is asked. `wall_clock` gives seconds since the epoch."""
 
-    def __init__(self, max_tries: Callable[[str], int], advise: Advise) -> None:
+    def __init__(
+        self, max_tries: Callable[[str], int], advise: Advise, *, wall_clock: Callable[[], float] = time.time
+    ) -> None:
         self._max_tries = max_tries
         self._advise = advise
+        self._wall_clock = wall_clock
         self._began_at = 0.0  # the turn, by the wall clock
         self._forget_call()
 
@@ -40,6 +45,7 @@ class CallProgress:
         self._tries = 0  # of the call
         self._tries_there = 0  # at that provider and model
         self._reason = ""  # why the last try failed, until the next begins
+        self._retry_at: float | None = None  # when that is, where the provider has said so
 
     def note(self, change: Change) -> None:
         match change:
@@ -51,8 +57,8 @@ class CallProgress:
                 self._tries_there = self._tries_there + 1 if route == self._route else 1
                 self._tries += 1
                 self._route, self._reason = route, ""
-            case changes.TextWithdrawn(discarded=True, reason=reason):
-                self._reason = reason
+            case changes.TextWithdrawn(discarded=True, reason=reason, retry_at=retry_at):
+                self._reason, self._retry_at = reason, retry_at
             case changes.MessageJoined(message=message) if message.role == "assistant":
                 self._forget_call()
             case _:
@@ -64,12 +70,18 @@ class CallProgress:
         return "/".join(filter(None, self._route))
 
     @property
+    def is_between_tries(self) -> bool:
+        return bool(self._reason)
+
+    @property
     def status(self) -> str:
         """Empty while the first try of a call goes well."""
         provider, model = self._route
         most = self._max_tries(provider) if provider else 1
         if self._reason:
-            follows = f"try {self._tries_there + 1} of {most} follows" if self._tries_there < most else "trying on"
+            left_s = math.ceil((self._retry_at or 0) - self._wall_clock())
+            when = f"in {left_s} s" if left_s > 0 else "follows"
+            follows = f"try {self._tries_there + 1} of {most} {when}" if self._tries_there < most else "trying on"
             return sanitized_line(f"{self._reason} · {follows}", 150)
         if self._tries_there > 1:
             return f"try {self._tries_there} of {most}"

@@ -14,16 +14,17 @@ from typing import ClassVar, Final, TypeAlias
 import msgspec
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
 from tailrace.cli.screen.markdown_blocks import Block
+from tailrace.cli.screen.markdown_table import MarkdownTable
+from tailrace.cli.screen.readable_math import readable
 from tailrace.delivery.text.parser import parser
 from tailrace.system.private_apis import color_system
 
@@ -58,7 +59,7 @@ _BOXES: Final = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 
 def tokens_of(text: str, *, start: int | None = None) -> list[Token]:
     """`start` is the first number of a numbered list, where the text is a later part of one."""
-    tokens = parser().parse(text)
+    tokens = parser().parse(readable(text))
     if start is not None and tokens and tokens[0].type == "ordered_list_open":
         tokens[0].attrs["start"] = start
     _mark_tasks(tokens)
@@ -191,24 +192,13 @@ class _Code(CodeBlock):
         yield Padding(_Listing(str(self.text).rstrip(), language), (0, 0, 0, INDENT), expand=False)
 
 
-class _Cells(TableElement):
-    """A table whose cells lose nothing: a word that is wider than its column goes on below itself."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for part in super().__rich_console__(console, options):
-            if isinstance(part, Table):
-                for column in part.columns:
-                    column.overflow = "fold"
-            yield part
-
-
 class _Markdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _LeftHeading,
         "fence": _Code,
         "code_block": _Code,
-        "table_open": _Cells,
+        "table_open": MarkdownTable,
     }
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -305,11 +295,14 @@ class Painter:
         return [line for piece in pieces for line in self._render(piece, width)]
 
     def _block(self, block: Block, width: int, *, first: bool) -> list[Line]:
-        """A listing has the whole window: a line end that the screen puts into code is copied with it."""
+        """A listing has the whole window: a line end that the screen puts into code is copied with it. So has a table:
+        its columns are as wide as they need."""
         indent = INDENT if block.kind == "markdown" else 2 * INDENT
         if block.kind == "markdown":
-            content = max(1, _used_width(width) - indent - 1)
-            lines = _trimmed(self._render(_Markdown(tokens_of(block.text, start=block.start)), content))
+            tokens = tokens_of(block.text, start=block.start)
+            is_table = bool(tokens) and tokens[0].type == "table_open"
+            content = max(1, (max(10, width) if is_table else _used_width(width)) - indent - 1)
+            lines = _trimmed(self._render(_Markdown(tokens), content))
         else:
             listing = _Listing(block.text, block.info, labelled=not block.joined)
             lines = self._render(listing, max(1, max(10, width) - indent - 1))

@@ -13,7 +13,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Final, Protocol, TextIO
@@ -31,6 +31,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.style import Style
 
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.cli.screen.input.input_line import Completion, InputLine, InputListener
 from tailrace.cli.screen.painter import Line, Painter
 from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
@@ -124,6 +125,7 @@ class TerminalScreen:
         on_resize(self.app, self._resized)
         self._reflowing = _reflows(environment)
         self.app.ttimeoutlen = 0.05
+        self.app.timeoutlen = 0.2  # Esc alone, or the beginning of Alt-Enter: a terminal sends that at once
 
     # ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -204,9 +206,20 @@ class TerminalScreen:
             dont_extend_height=True,
             get_line_prefix=self._line_prefix,
         )
+        choices = Window(
+            FormattedTextControl(self._choices),
+            height=lambda: Dimension.exact(len(self._shown_choices())),
+            dont_extend_height=True,
+        )
         hint = Window(FormattedTextControl(self._hint), height=1)
         return HSplit(
-            [ConditionalContainer(moving, Condition(lambda: bool(self._moving))), Window(height=1), entry, hint]
+            [
+                ConditionalContainer(moving, Condition(lambda: bool(self._moving))),
+                Window(height=1),
+                entry,
+                ConditionalContainer(choices, Condition(lambda: bool(self._shown_choices()))),
+                hint,
+            ]
         )
 
     def _shown_moving(self) -> list[Line]:
@@ -215,6 +228,17 @@ class TerminalScreen:
         rows = self._size.rows
         most = rows - MENU_MARGIN_ROWS if self._transcript.menu.asked is not None else rows // 2
         return self._moving[-max(1, most) :]
+
+    def _shown_choices(self) -> list[list[tuple[str, str]]]:
+        if self._transcript.menu.asked is not None:
+            return []
+        return self._line.list.rows(self._size.columns - 1, self._size.rows // 3)
+
+    def _choices(self) -> StyleAndTextTuples:
+        fragments: StyleAndTextTuples = []
+        for row in self._shown_choices():
+            fragments += [*([("", "\n")] if fragments else []), *row]
+        return fragments
 
     def _moving_fragments(self) -> StyleAndTextTuples:
         fragments: StyleAndTextTuples = []
@@ -230,10 +254,23 @@ class TerminalScreen:
 
     def _hint(self) -> StyleAndTextTuples:
         width = self._size.columns - 3
-        found = self._line.candidates() if self._line.takes_text else []
+        if self._line.list.is_question and self._transcript.menu.asked is None:
+            return [("fg:ansicyan", "  ↑ ↓ choose · Enter takes it · Esc leaves it")]
+        found = self._line.files() if self._line.takes_text else []
         if found and found != [self._line.buffer.text]:
             return [("fg:ansibrightblack", f"  {_fitting(found, width)}")]
         return [("", "  "), *self._listener.status(width)]
+
+    async def choose(self, choices: Sequence[Choice]) -> str | None:
+        """The value that the user picks; None for none of them."""
+        picked: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._line.list.ask(choices, picked.set_result)
+        self.changed()
+        try:
+            return await picked
+        finally:
+            self._line.list.drop()
+            self.changed()
 
     @property
     def typed(self) -> str:

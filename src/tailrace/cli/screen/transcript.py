@@ -185,7 +185,7 @@ class Transcript:
         said = self._status or self._progress.status
         quiet_s = now - self._since
         if self._message is None:
-            what = f"thinking{seconds}"
+            what = f"{'waiting' if self._progress.is_between_tries else 'thinking'}{seconds}"
         else:  # the answer has begun
             what = f"no new text for {quiet_s:.0f} s" if quiet_s >= 1 else ""
         return " · ".join(filter(None, (what, said)))
@@ -380,17 +380,23 @@ class Transcript:
         """Shows what is asked, one question of the user's at a time: the menu stands below the one that it is about."""
         while self._queued and self.approval is None:
             asked = self._queued.pop(0)
-            about = self._elsewhere.get(asked.approval_id)
-            if about is not None:
+            if (about := self._elsewhere.get(asked.approval_id)) is not None:
                 self.menu.open(asked)
-                self._say(NoticeLine(f"another run asks: {sanitized_line(about, 100)}", "yellow"), _question(asked))
+                asks = f"another run asks: {sanitized_line(about, 100)}"
+                self._say(NoticeLine(asks, "yellow"), self._question_piece(asked))
                 continue
             if asked.requester == self._requester:  # J110
                 self.menu.open(asked)
-            self._settle(_question(asked))
+            self._settle(self._question_piece(asked))
+
+    def _question_piece(self, asked: ApprovalAsked) -> ApprovalQuestion:
+        """The user knows the session and the requester of their own question."""
+        name, reason = sanitized_line(asked.tool_name, 60), sanitized_line(asked.reason)
+        is_own = asked.requester == self._requester
+        scope = f"in {asked.directory}" if is_own and asked.directory else asked.scope
+        return ApprovalQuestion(name, reason, sanitized(asked.command), sanitized(scope))
 
     def ask_elsewhere(self, asked: ApprovalAsked, about: str) -> None:
-        """A question of another run."""
         self._elsewhere[asked.approval_id] = about
         self._queued.append(asked)
         self._ask_next()
@@ -412,7 +418,7 @@ class Transcript:
         asked = self._open.pop(answered.approval_id, None)
         if asked in self._queued:
             self._queued.remove(asked)
-            self._settle(_question(asked))
+            self._settle(self._question_piece(asked))
         if asked == self.approval:
             self.menu.close()
         words = sanitized_line(outcome_words(asked, answered), 500)
@@ -486,11 +492,6 @@ def _in_short(piece: Piece) -> Piece:
     lines = piece.text.split("\n")
     more = f"  … {len(lines) - HELD_LINES} more lines, below the answer when it has ended"
     return NoticeLine("\n".join([*lines[:HELD_LINES], more]), piece.style, piece.indent)
-
-
-def _question(asked: ApprovalAsked) -> ApprovalQuestion:
-    name, reason = sanitized_line(asked.tool_name, 60), sanitized_line(asked.reason)
-    return ApprovalQuestion(name, reason, sanitized(asked.command), sanitized(asked.scope))
 
 
 def _advice(text: str) -> list[Piece]:

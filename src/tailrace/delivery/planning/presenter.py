@@ -9,19 +9,11 @@ import re
 from collections.abc import Iterable
 from typing import Final, Literal
 
+from tailrace import events
 from tailrace.delivery.planning.failure_advice import guest_advice
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import units
-from tailrace.events import (
-    ApprovalSoFar,
-    Decision,
-    GatewayNotice,
-    RunFailure,
-    RunFinished,
-    SteerSoFar,
-    ToolSoFar,
-)
 from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
 from tailrace.runs.signals import NEWER_MESSAGE
@@ -29,13 +21,13 @@ from tailrace.runs.signals import NEWER_MESSAGE
 Chrome = Literal["lines", "none"]
 
 MAX_PREVIEW = 160  # characters of a tool's preview on one line
-DECISIONS: dict[Decision, str] = {
+DECISIONS: dict[events.Decision, str] = {
     "once": "Approve once",
     "session": "Approve for session",
     "always": "Always",
     "deny": "Deny",
 }
-_OUTCOMES: dict[Decision, str] = {
+_OUTCOMES: dict[events.Decision, str] = {
     "once": "✅ Approved once",
     "session": "✅ Approved for this session",
     "always": "✅ Approved always",
@@ -53,14 +45,14 @@ _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals
 _BACKTICKS = re.compile("`+")
 
 
-def restart_notice() -> GatewayNotice:
-    return GatewayNotice("restart", "⏸ Restarting; this goes on afterwards.")
+def restart_notice() -> events.GatewayNotice:
+    return events.GatewayNotice("restart", "⏸ Restarting; this goes on afterwards.")
 
 
-def long_run_notice(silent_s: float, activity: str) -> GatewayNotice:
+def long_run_notice(silent_s: float, activity: str) -> events.GatewayNotice:
     """`activity` is what the run does, in Markdown."""
     minutes = int(silent_s // 60)
-    return GatewayNotice("long_run", f"⏳ Still working, {minutes} min: {activity}", {"minutes": minutes})
+    return events.GatewayNotice("long_run", f"⏳ Still working, {minutes} min: {activity}", {"minutes": minutes})
 
 
 class Presenter:
@@ -74,7 +66,7 @@ class Presenter:
         self._mark = mark
         self._people_here = f"{platform}:"
 
-    def tool(self, tool: ToolSoFar) -> str:
+    def tool(self, tool: events.ToolSoFar) -> str:
         """The line of one tool, while it runs and after it has ended."""
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
@@ -84,7 +76,7 @@ class Presenter:
             shown.append(f"({tool.duration:.1f} s)")
         return " ".join(shown)
 
-    def tool_lines(self, tools: Iterable[ToolSoFar], limit: int, unit: Unit) -> str:
+    def tool_lines(self, tools: Iterable[events.ToolSoFar], limit: int, unit: Unit) -> str:
         """A line for each tool; the latest ones where all do not fit into one message."""
         lines = [self.tool(tool) for tool in tools] if self.chrome != "none" else []
         room = limit - 64
@@ -102,7 +94,7 @@ class Presenter:
         """The line that stands for a file where it cannot be uploaded."""
         return f"📎 {code_span(preview_line(file.name, MAX_PREVIEW))} ({_plain_type(file.media_type)}, {_size(file)})"
 
-    def activity(self, tool: ToolSoFar | None, *, writing: bool) -> str:
+    def activity(self, tool: events.ToolSoFar | None, *, writing: bool) -> str:
         """What a run does that shows nothing new."""
         if tool is not None and self.chrome != "none":
             preview = preview_line(tool.preview or "", MAX_PREVIEW)
@@ -111,7 +103,7 @@ class Presenter:
             return "using a tool"
         return "writing the answer" if writing else "waiting for the model"
 
-    def card(self, tool: ToolSoFar) -> Card:
+    def card(self, tool: events.ToolSoFar) -> Card:
         """The tool as a card of a native stream."""
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
         return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
@@ -122,7 +114,7 @@ class Presenter:
             return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{text.removeprefix(name)}"
         return text if kind not in _QUIET_NOTICES else None
 
-    def steered(self, steer: SteerSoFar) -> str | None:
+    def steered(self, steer: events.SteerSoFar) -> str | None:
         """What became of a message for the answer under way; several that were read at once have one line."""
         if steer.state == "committed":
             return "↪ Your message is taken up."
@@ -132,7 +124,7 @@ class Presenter:
     def long_tool(self, tool_name: str) -> str:
         return f"💡 {_plain(tool_name) or 'the tool'} is taking a while."
 
-    def approval(self, approval: ApprovalSoFar, *, buttons: bool) -> str:
+    def approval(self, approval: events.ApprovalSoFar, *, buttons: bool) -> str:
         """The question with the complete command (J111), and the decision."""
         asked = approval.asked
         lines = [f"⚠️ **{_plain(asked.tool_name)}** asks for approval" + (f": {asked.reason}" if asked.reason else "")]
@@ -147,7 +139,7 @@ class Presenter:
             lines.append(self._with_mark(ANSWER_BY_COMMAND))
         return "\n".join(lines).rstrip()
 
-    def outcome(self, approval: ApprovalSoFar) -> str | None:
+    def outcome(self, approval: events.ApprovalSoFar) -> str | None:
         """The decision alone; None while the question is open."""
         if approval.decision is None:
             return None
@@ -158,19 +150,19 @@ class Presenter:
         why = f": {code_span(preview_line(approval.reason, MAX_PREVIEW))}" if approval.reason else ""
         return _OUTCOMES[approval.decision] + why
 
-    def approval_buttons(self, approval: ApprovalSoFar) -> tuple[Button, ...]:
+    def approval_buttons(self, approval: events.ApprovalSoFar) -> tuple[Button, ...]:
         if approval.decision is not None:
             return ()
         return tuple(Button(label, f"{approval.asked.approval_id}:{name}") for name, label in DECISIONS.items())
 
-    def answer(self, finished: RunFinished) -> str:
+    def answer(self, finished: events.RunFinished) -> str:
         """The final text of the answer. One that was cut by a newer message, or from elsewhere, says so, outside of any
         open code block."""
         output = finished.output
         cut = REPLACED if _is_replaced(finished) else STOPPED_ELSEWHERE if self._stopped_elsewhere(finished) else ""
         return f"{balance(output).rstrip()}\n\n{cut}" if cut and output.strip() else output
 
-    def _stopped_elsewhere(self, finished: RunFinished) -> bool:
+    def _stopped_elsewhere(self, finished: events.RunFinished) -> bool:
         """Whether the chat cannot know who has stopped the run: the page, a terminal, another program."""
         error = finished.error
         if finished.status != "stopped" or error is None or _is_replaced(finished):
@@ -181,7 +173,7 @@ class Presenter:
         """A text of our own, in which a slash behind a blank begins a command, as commands are typed in this chat."""
         return text.replace(" /", f" {self._mark}")
 
-    def ending(self, finished: RunFinished, *, shown: bool, after_tools: bool = False) -> str | None:
+    def ending(self, finished: events.RunFinished, *, shown: bool, after_tools: bool = False) -> str | None:
         """A note about how the run ended, below its answer. `shown`: there is an answer. `after_tools`: the last that
         it did was to call tools, and their lines alone would look like a failure."""
         match finished.status:
@@ -198,17 +190,17 @@ class Presenter:
             case _:
                 return None
 
-    def _failure(self, failure: RunFailure) -> str:
+    def _failure(self, failure: events.RunFailure) -> str:
         advice = self._with_mark(guest_advice(failure))
         return "\n".join(filter(None, (f"⚠️ {failure.message}", advice)))
 
 
-def _is_replaced(finished: RunFinished) -> bool:
+def _is_replaced(finished: events.RunFinished) -> bool:
     """Whether a newer message of the same chat has ended the run."""
     return finished.error is not None and finished.error.code == NEWER_MESSAGE
 
 
-def _ended_by_provider(finished: RunFinished) -> bool:
+def _ended_by_provider(finished: events.RunFinished) -> bool:
     """The text stops in mid-sentence and does not say why, as one does that was cut or has used up a budget."""
     return finished.error is not None and finished.error.message in ENDED_BY_PROVIDER.values()
 

@@ -10,21 +10,12 @@ from typing import Any
 
 import msgspec
 
-from tailrace.events import (
-    Entry,
-    InstanceState,
-    LlmDelta,
-    RunFailure,
-    RunStatus,
-    Snapshot,
-    event_type,
-    from_json,
-)
+from tailrace import events
 from tailrace.messages import JsonObject
 from tailrace.ports import StoredLine
 from tailrace.runs.view import RunView, changes
 
-ENDINGS: dict[RunStatus, InstanceState] = {
+ENDINGS: dict[events.RunStatus, events.InstanceState] = {
     "completed": "completed",
     "incomplete": "failed",
     "failed": "failed",
@@ -45,7 +36,7 @@ class InstanceEvent(msgspec.Struct, frozen=True):
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (self.seq, self.type.encode(), data)
 
 
-def instance_events(entries: Iterable[Entry]) -> list[InstanceEvent]:
+def instance_events(entries: Iterable[events.Entry]) -> list[InstanceEvent]:
     return [event for entry in entries if (event := _event(entry)) is not None]
 
 
@@ -54,14 +45,14 @@ def instance_frame(line: StoredLine) -> bytes:
     if line.type == _DELTA:  # nearly every entry: its event has the same fields
         data = b'%b,"attempt":%d}' % (line.json[:-1], line.attempt)
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (line.seq, _DELTA, data)
-    event = _event(Entry(line.seq, from_json(line.json), line.attempt))
+    event = _event(line.entry)
     return event.sse if event is not None else b""
 
 
-_DELTA = event_type(LlmDelta("", "")).encode()
+_DELTA = events.event_type(events.LlmDelta("", "")).encode()
 
 
-def _event(entry: Entry) -> InstanceEvent | None:
+def _event(entry: events.Entry) -> InstanceEvent | None:
     """What an entry changes in an instance depends on no entry before it."""
     made = (_sent(change) for change in RunView().apply(entry))
     return next((event for event in made if event is not None), None)
@@ -108,7 +99,7 @@ def _step(change: changes.StepMoved) -> InstanceEvent | None:
             return None
 
 
-def snapshot_data(state: Snapshot) -> JsonObject:
+def snapshot_data(state: events.Snapshot) -> JsonObject:
     """The folded state: outputs by block, and what open steps have said so far."""
     return {
         "state": state.state or "scheduled",
@@ -121,6 +112,6 @@ def _made(change: changes.Change, kind: str, **data: Any) -> InstanceEvent:
     return InstanceEvent(change.seq, kind, data)
 
 
-def _failure(error: RunFailure | None) -> JsonObject | None:
+def _failure(error: events.RunFailure | None) -> JsonObject | None:
     built: JsonObject | None = msgspec.to_builtins(error)
     return built

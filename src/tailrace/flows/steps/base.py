@@ -13,14 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
-from tailrace.errors import (
-    ConfigError,
-    ErrorKind,
-    ProviderError,
-    Retryable,
-    TailraceError,
-    TimedOut,
-)
+from tailrace import errors
 from tailrace.events import SignalReceived
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.definition.spelling import did_you_mean
@@ -43,14 +36,14 @@ def fields_of(kind: type[Params]) -> Mapping[str, msgspec.structs.FieldInfo]:
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
-class StepError(TailraceError):
+class StepError(errors.TailraceError):
     """A step failed. `kind` says whether another try may go better; `code` is what a `retry_if` can name."""
 
     def __init__(
-        self, message: str, *, kind: ErrorKind = "permanent", code: str = "", retry_after_s: float | None = None
+        self, message: str, *, kind: errors.ErrorKind = "permanent", code: str = "", retry_after_s: float | None = None
     ) -> None:
         super().__init__(message)
-        self.kind: ErrorKind = kind
+        self.kind: errors.ErrorKind = kind
         self.code = code
         self.retry_after_s = retry_after_s
 
@@ -60,14 +53,14 @@ def as_step_error(error: Exception) -> StepError:
     match error:
         case StepError():
             return error
-        case ProviderError():
-            code = error.deadline if isinstance(error, TimedOut) else error.code or str(error.status or "")
-            asked_s = error.retry_after_s if isinstance(error, Retryable) else None
+        case errors.ProviderError():
+            code = error.deadline if isinstance(error, errors.TimedOut) else error.code or str(error.status or "")
+            asked_s = error.retry_after_s if isinstance(error, errors.Retryable) else None
             tried = f" (tried {', '.join(error.tried)})" if len(error.tried) > 1 else ""
             return StepError(f"{error}{tried}", kind=error.kind, code=code, retry_after_s=asked_s)
-        case ConfigError():
+        case errors.ConfigError():
             return StepError(str(error), code="config")
-        case TailraceError():
+        case errors.TailraceError():
             return StepError(str(error))
         case _:
             return StepError(f"{type(error).__name__}: {error}", code="internal")

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tailrace import messages
 from tailrace.errors import ConfigError, ProviderError
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
@@ -21,17 +22,6 @@ from tailrace.flows.steps.base import Handler, StepContext, StepError, fields_of
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.steps.step_stream import StepStream, text_of
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    JsonObject,
-    Message,
-    ModelRequest,
-    Text,
-    TextDelta,
-    Usage,
-    user,
-)
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import ForwardingListener, Verdict
@@ -62,7 +52,7 @@ class LlmCall(Handler[LlmParams]):
         self._caller = caller
         self._routes = routes
 
-    def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
+    def mistakes(self, params: messages.JsonObject) -> Iterator[tuple[str, str]]:
         known = fields_of(LlmParams)
         if "messages" not in params and "prompt" not in params and params.keys() <= known.keys():  # else it is misspelt
             yield "", "nothing is asked: give messages or prompt"
@@ -78,7 +68,7 @@ class LlmCall(Handler[LlmParams]):
                 yield ".response_schema", str(exc)
         yield from super().mistakes(params)
 
-    def unknown_models(self, params: JsonObject) -> Iterator[tuple[str, str]]:
+    def unknown_models(self, params: messages.JsonObject) -> Iterator[tuple[str, str]]:
         for place, ref in _listed_refs(params) if "providers" in params else [("", params)]:
             named = {name: ref[name] for name in fields_of(ProviderParam) if name in ref}
             try:
@@ -89,7 +79,7 @@ class LlmCall(Handler[LlmParams]):
             except msgspec.ValidationError:
                 pass  # the check of all parameters says so
 
-    def _invalid_ref(self, ref: JsonObject) -> tuple[str, str] | None:
+    def _invalid_ref(self, ref: messages.JsonObject) -> tuple[str, str] | None:
         """The address and the key come from the author and the operator, never from data."""
         if isinstance(url := ref.get("base_url"), str) and (problem := host_problem(url)):
             return ".base_url", problem
@@ -121,7 +111,7 @@ class LlmCall(Handler[LlmParams]):
             "model": route.model,
             "message": {"role": "assistant", "content": DRY},
             "finish_reason": "dry_run",
-            "usage": _usage(Usage()),
+            "usage": _usage(messages.Usage()),
             "dry_run": True,
         }
 
@@ -156,16 +146,16 @@ class LlmCall(Handler[LlmParams]):
             if cost >= step.budget.max_cost_usd:
                 raise StepError(f"the budget of ${step.budget.max_cost_usd:g} is spent (${cost:.4f})", code="budget")
 
-    def _output(self, answer: _StepAnswer, params: LlmParams) -> JsonObject:
+    def _output(self, answer: _StepAnswer, params: LlmParams) -> messages.JsonObject:
         completion = answer.completion
-        message: JsonObject = {"role": "assistant", "content": completion.text}
+        message: messages.JsonObject = {"role": "assistant", "content": completion.text}
         if completion.tool_calls:
             message["tool_calls"] = [
                 {"id": call.id, "name": call.name, "arguments": call.arguments} for call in completion.tool_calls
             ]
         if completion.refusal:
             message["refusal"] = completion.refusal
-        output: JsonObject = {
+        output: messages.JsonObject = {
             "provider": answer.provider,
             "model": completion.model or answer.model,
             "message": message,
@@ -180,7 +170,7 @@ class LlmCall(Handler[LlmParams]):
         return output if cost is None else {**output, "cost_usd": cost}
 
 
-def _listed_refs(params: JsonObject) -> list[tuple[str, JsonObject]]:
+def _listed_refs(params: messages.JsonObject) -> list[tuple[str, messages.JsonObject]]:
     """The entries of `providers`, each with its place."""
     refs = params.get("providers")
     listed = enumerate(refs) if isinstance(refs, list) else ()
@@ -190,7 +180,7 @@ def _listed_refs(params: JsonObject) -> list[tuple[str, JsonObject]]:
 class _StepAnswer(msgspec.Struct, frozen=True):
     """The answer that stands. `checked`: it satisfies the schema, and `value` is its JSON."""
 
-    completion: Completion
+    completion: messages.Completion
     provider: str
     model: str
     tried: tuple[str, ...]
@@ -226,7 +216,7 @@ class _CheckedCall:
         now = asyncio.get_running_loop().time
         self._ends_at = now() + params.total_timeout_secs if params.total_timeout_secs is not None else None
 
-    async def answer(self, request: ModelRequest) -> _StepAnswer:
+    async def answer(self, request: messages.ModelRequest) -> _StepAnswer:
         """Raises `ProviderError`, or `StepError` where no repair has helped."""
         rejected = _InvalidAnswer("", ())
         for repairs in range(self._params.max_repair_attempts + 1):
@@ -241,7 +231,7 @@ class _CheckedCall:
             code="schema",
         )
 
-    async def _ask(self, request: ModelRequest, repairs: int) -> _StepAnswer | _InvalidAnswer:
+    async def _ask(self, request: messages.ModelRequest, repairs: int) -> _StepAnswer | _InvalidAnswer:
         listener = _SchemaListener(self._step.log, self._schema, stream=self._params.stream)
         try:
             result = await self._complete(request, listener)
@@ -267,7 +257,7 @@ class _CheckedCall:
             return self._reject(listener, problems)
         return msgspec.structs.replace(answer, checked=True, value=value)
 
-    async def _complete(self, request: ModelRequest, listener: _SchemaListener) -> CallResult:
+    async def _complete(self, request: messages.ModelRequest, listener: _SchemaListener) -> CallResult:
         budget_s = None
         if self._ends_at is not None:
             budget_s = max(0.001, self._ends_at - asyncio.get_running_loop().time())
@@ -299,7 +289,7 @@ class _SchemaListener(ForwardingListener):
         super().attempt_started(number, provider, model)
         self.partial = PartialAnswer(self._schema) if self._schema is not None else None
 
-    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
+    def deltas(self, deltas: list[messages.AnyDelta]) -> StopCall | None:
         if self._stream:
             self._log.deltas(deltas)
         if self.partial is not None and self.partial.feed(text_of(deltas)):
@@ -317,7 +307,7 @@ class _SchemaListener(ForwardingListener):
             if said:
                 self._log.discard("the provider corrected what it had said")
                 self._log.attempt_started(1, result.provider, result.attempts[-1].model)
-            self._log.deltas([TextDelta(text)])
+            self._log.deltas([messages.TextDelta(text)])
         if self.partial is not None and self.partial.text != text and self._schema is not None:
             self.partial = PartialAnswer(self._schema)
             self.partial.feed(text)
@@ -330,15 +320,15 @@ async def _schema_of(params: LlmParams) -> Schema | None:
         raise StepError(f"response_schema: {exc}", code="params") from exc
 
 
-def _repairing(request: ModelRequest, rejected: _InvalidAnswer) -> ModelRequest:
-    said = (Message("assistant", (Text(rejected.text),)),) if rejected.text.strip() else ()
+def _repairing(request: messages.ModelRequest, rejected: _InvalidAnswer) -> messages.ModelRequest:
+    said = (messages.Message("assistant", (messages.Text(rejected.text),)),) if rejected.text.strip() else ()
     problems = "\n".join(f"- {problem}" for problem in rejected.problems)
     words = (
         f"That does not satisfy the JSON schema:\n{problems}\nAnswer again with the corrected JSON and nothing else."
     )
-    return msgspec.structs.replace(request, messages=(*request.messages, *said, user(words)))
+    return msgspec.structs.replace(request, messages=(*request.messages, *said, messages.user(words)))
 
 
-def _usage(usage: Usage) -> Mapping[str, int]:
+def _usage(usage: messages.Usage) -> Mapping[str, int]:
     known: Mapping[str, int] = msgspec.to_builtins(usage)
     return {"input_tokens": 0, "output_tokens": 0, **known}

@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, assert_never
+from typing import assert_never
 
-from tailrace.events import Entry, RunFinished, from_json
+from tailrace.events import Entry, RunFinished
 from tailrace.integrations.ag_ui import view as client_view
 from tailrace.integrations.ag_ui.view import ClientView, ShownMessage, Stretch
 from tailrace.messages import JsonObject, Usage
-from tailrace.ports import StoredLine
 from tailrace.runs.view import RunView, changes
 from tailrace.server.frontends.client_thread import message_id, run_of_message
 from tailrace.server.frontends.shown_runs import ShownCalls
 from tailrace.server.http.api_errors import ApiError, failed_run_error
-
-_TEXT: Final = b'id: %d.%d\ndata: {"type":"TEXT_MESSAGE_CONTENT","messageId":"%b","delta":%b}\n\n'
-_ARGUMENTS: Final = b'id: %d.%d\ndata: {"type":"TOOL_CALL_ARGS","toolCallId":"%b","delta":%b}\n\n'
 
 
 class AgUiEncoder:
@@ -79,27 +75,6 @@ class AgUiEncoder:
         """The events of these entries, as server-sent events."""
         for entry in entries:
             self._take_entry(entry)
-        return self._taken()
-
-    def feed_lines(self, lines: Iterable[StoredLine]) -> bytes:
-        """The same of entries as they are stored. Nearly all are pieces of a text or of a call's arguments: those are
-        passed on undecoded."""
-        for seq, attempt, stored in lines:
-            if self.ended:
-                break
-            answer = self._answer if self._text_id else None
-            if answer is not None and (chunk := self._log.add_stored_text(stored, attempt)) is not None:
-                self._seq, self._number = seq, 0
-                answer.text.add(chunk[0], attempt)
-                if self._sends():
-                    self._out.append(_TEXT % (seq, 0, self._text_id, chunk[1]))
-            elif (piece := self._log.written.add_stored(stored)) is not None:
-                self._seq, self._number = seq, 0
-                if self._sends():
-                    shown_id = self._calls.id_of(piece[0]) or ""
-                    self._out.append(_ARGUMENTS % (seq, 0, shown_id.encode(), piece[1]))
-            else:
-                self._take_entry(Entry(seq, from_json(stored), attempt))
         return self._taken()
 
     def _take_entry(self, entry: Entry) -> None:

@@ -232,7 +232,7 @@ class AgUi:
             return await stream.end(encoder.feed(await self._journal.facts(run.id)))
         async with aclosing(follow_pages(self._journal, run.id)) as pages:
             async for page in pages:
-                data = encoder.feed_lines(page)
+                data = encoder.feed(page.entries)
                 del page  # none is held while the client's socket takes no more (L141)
                 await stream.send_pieces(data)
                 if encoder.ended:

@@ -12,20 +12,11 @@ from typing import Final, Literal, assert_never
 
 import msgspec
 
-from tailrace.events import (
-    PIECES,
-    ApprovalAsked,
-    Entry,
-    RunFinished,
-    RunStarted,
-    ToolOutputRecorded,
-    from_json,
-)
+from tailrace import events
 from tailrace.integrations.ai_sdk import parts
 from tailrace.integrations.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.integrations.ai_sdk.parts import ToolPart
 from tailrace.messages import JsonObject, Message, SpentTokens, ToolResult, Usage
-from tailrace.ports import LogPage, StoredLine
 from tailrace.runs.view import RunView, changes
 from tailrace.server.frontends.shown_runs import moment, token_counts
 
@@ -96,7 +87,7 @@ class UiMessageEncoder:
         self._counted_apart = 0  # cached tokens that it does not have among the input
         self._model = ""
         self.spent: list[SpentTokens] = []
-        self.finished: RunFinished | None = None
+        self.finished: events.RunFinished | None = None
 
     # ── the log ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -106,35 +97,11 @@ class UiMessageEncoder:
         self._running.clear()
         self.finished = None
 
-    def feed(self, entries: Iterable[Entry]) -> bytes:
+    def feed(self, entries: Iterable[events.Entry]) -> bytes:
         """The chunks of these entries, as server-sent events."""
         for entry in entries:
             self._advance(entry)
         return self._taken()
-
-    def feed_page(self, page: LogPage) -> bytes:
-        """The same of entries as they are stored. Where a text or a call's arguments go on they are not decoded."""
-        for line in page:
-            if not self._add_stored(line):
-                self._advance(Entry(line.seq, from_json(line.json), line.attempt))
-        return self._taken()
-
-    def _add_stored(self, line: StoredLine) -> bool:
-        """Whether the line was the next piece of the text or of the call under way."""
-        part = self._part
-        if self.paused or self._whole:
-            return False
-        if part is not None and part.kind == b"text":
-            chunk = self._log.add_stored_text(line.json, line.attempt)
-            if chunk is not None:
-                self._out.append(_DELTA % (part.kind, part.id, chunk[1]))
-                self.seq = line.seq
-                return True
-        if (piece := self._log.written.add_stored(line.json)) is None:
-            return False
-        self._out.append(self._tools.stored_delta(*piece))
-        self.seq = line.seq
-        return True
 
     def go_on(self, answered: Collection[str]) -> bool:
         """Whether the log goes on behind the questions that the stream has paused at: these are answered. The entries
@@ -147,15 +114,15 @@ class UiMessageEncoder:
         """Whether the page was asked something to which no answer is known."""
         return any(key in self._asked and key not in self._answered_before for key in self._log.questions)
 
-    def _advance(self, entry: Entry) -> None:
+    def _advance(self, entry: events.Entry) -> None:
         if not self.paused:
-            if not self._whole or not isinstance(entry.event, PIECES):
+            if not self._whole or not isinstance(entry.event, events.PIECES):
                 for change in self._log.apply(entry):
                     self._take(change)
             self.seq = entry.seq
             self.paused = not self._running and self._approvals == "parts" and self._waits()
 
-    def skip(self, entries: Sequence[Entry], approval_ids: Collection[str] = ()) -> int:
+    def skip(self, entries: Sequence[events.Entry], approval_ids: Collection[str] = ()) -> int:
         """Takes in what the client has already: these entries, or where it was asked for approvals, those up to the end
         of the stream that asked it. Returns how many they were. `restart` begins the rest."""
         missing, taken = set(approval_ids), 0
@@ -259,14 +226,14 @@ class UiMessageEncoder:
             case _:
                 pass
 
-    def _begin(self, started: RunStarted) -> None:
+    def _begin(self, started: events.RunStarted) -> None:
         if self._begun:
             self._add("message-metadata", messageMetadata={"runId": self._run_id})
             return
         self._begun = True
         self._add("start", messageId=self._message_id, messageMetadata=start_metadata(self._run_id, started))
 
-    def _finish(self, finished: RunFinished) -> None:
+    def _finish(self, finished: events.RunFinished) -> None:
         self._end_part()
         self._usage += finished.usage
         self.finished = finished
@@ -337,7 +304,7 @@ class UiMessageEncoder:
                 if (call := self._tools.made.get(index)) is not None:
                     self._put(*self._tools.show(call, args if args is not None else call.arguments))
                     self._running.add(index)
-            case changes.CallEnded(index=int(index), output=ToolOutputRecorded() as output):
+            case changes.CallEnded(index=int(index), output=events.ToolOutputRecorded() as output):
                 if (call := self._tools.made.get(index)) is not None:
                     self._running.discard(index)
                     self._output(call, output)
@@ -366,7 +333,7 @@ class UiMessageEncoder:
                     self._end_part()
             self._put(*self._tools.write(change))
 
-    def _output(self, call: ToolPart, recorded: ToolOutputRecorded) -> None:
+    def _output(self, call: ToolPart, recorded: events.ToolOutputRecorded) -> None:
         if not call.shown:
             self._put(*self._tools.show(call, call.arguments))
         refused = recorded.not_executed
@@ -384,7 +351,7 @@ class UiMessageEncoder:
             if isinstance(part, ToolResult) and (client_id := self._client_ids.get(part.call_id)):
                 self._put(parts.client_result(client_id, part))
 
-    def _ask(self, call: ToolPart, asked: ApprovalAsked) -> None:
+    def _ask(self, call: ToolPart, asked: events.ApprovalAsked) -> None:
         if not call.shown:
             self._put(*self._tools.show(call, call.arguments))
         self._asked[asked.approval_id] = call

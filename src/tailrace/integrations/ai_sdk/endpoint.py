@@ -25,16 +25,7 @@ from tailrace.integrations.ai_sdk.ui_messages import UiMessageBuilder, question_
 from tailrace.messages import JsonObject, Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import follow_pages
-from tailrace.server.frontends.client_thread import (
-    ThreadPlace,
-    branch_turns,
-    foreign_names,
-    place_in_thread,
-    question_ids,
-    request_key,
-    requester,
-    session_turns,
-)
+from tailrace.server.frontends import client_thread
 from tailrace.server.frontends.conversations import Conversations, approvals_in
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
@@ -104,12 +95,12 @@ class UiChat:
         written is not among them, but its question is: `resume` brings it, from its beginning."""
         chat_id = request.match_info["id"]
         await self._conversations.newest_turn(chat_id, request[IDENTITY], "id")
-        turns = await branch_turns(self._journal, chat_id)
+        turns = await client_thread.branch_turns(self._journal, chat_id)
         shown: list[JsonObject] = []
         for at, run in enumerate(turns, 1):
             message = ui_turns.asked_in(run)
             if message.role == "user":
-                shown.append(question_message(message, question_ids(run)[0]))
+                shown.append(question_message(message, client_thread.question_ids(run)[0]))
             following = turns[at] if at < len(turns) else None
             if following is None or ui_turns.ui_turn_of(following).continues != run.id:
                 shown += await self._whole_message(run)
@@ -123,7 +114,7 @@ class UiChat:
         encoder = self._encoder(run, None, _answered([entry for log in logs for entry in log]))
         builder = UiMessageBuilder()
         for each, log in zip(runs, logs, strict=True):
-            encoder.begin_run(each.id, foreign_names(each))
+            encoder.begin_run(each.id, client_thread.foreign_names(each))
             builder.feed(encoder.feed(log))
         if encoder.finished is None and not encoder.paused:
             return []
@@ -142,7 +133,7 @@ class UiChat:
         chat_id, identity = request.match_info["id"], request[IDENTITY]
         await self._conversations.newest_turn(chat_id, identity, "id")
         stopped: str | None = None
-        async for run in session_turns(self._journal, chat_id):
+        async for run in client_thread.session_turns(self._journal, chat_id):
             if run.state in ENDED:
                 break
             await self._app.agents.stop(run.id, by=identity.name)
@@ -154,12 +145,12 @@ class UiChat:
     async def _ask(self, body: UiChatBody, last: UiMessage | None, newest: Run | None, identity: Identity) -> Run:
         """The turn that answers this question; the one that does so already, where it was sent before."""
         question, question_id = await self._question(body, last, newest)
-        place = ThreadPlace(0)
+        place = client_thread.ThreadPlace(0)
         if question_id and (body.trigger == "regenerate-message" or body.message_id == question_id):
-            place = await place_in_thread(self._journal, body.id, [question_id])
+            place = await client_thread.place_in_thread(self._journal, body.id, [question_id])
         if newest is not None and body.trigger == "submit-message":
             first = (await ui_turns.message_runs(self._journal, newest))[0]
-            same = question_id in question_ids(first) and question == ui_turns.asked_in(first)
+            same = question_id in client_thread.question_ids(first) and question == ui_turns.asked_in(first)
             if same and (not place.asks_again or newest.state not in ENDED):
                 return newest
         spec = TurnSpec(
@@ -177,7 +168,7 @@ class UiChat:
         if not question_id:
             return await self._conversations.submit(spec, body.id)
         asked = (newest.id if newest is not None else body.id, body.trigger, question_id)
-        key = request_key("ui", identity.name, *asked, msgspec.json.encode(question).decode())
+        key = client_thread.request_key("ui", identity.name, *asked, msgspec.json.encode(question).decode())
         return await self._conversations.submit(spec, body.id, key)
 
     async def _question(self, body: UiChatBody, last: UiMessage | None, newest: Run | None) -> tuple[Message, str]:
@@ -190,7 +181,7 @@ class UiChat:
         if newest is None or body.trigger != "regenerate-message":
             raise ApiError(400, "messages: nothing was asked; send `messages`, or `message` alone", param="messages")
         turn = await ui_turns.answering_turn(self._journal, newest, body.message_id or "")
-        return ui_turns.asked_in(turn), question_ids(turn)[0]
+        return ui_turns.asked_in(turn), client_thread.question_ids(turn)[0]
 
     async def _go_on(
         self, request: web.Request, body: UiChatBody, last: UiMessage, newest: Run | None
@@ -240,7 +231,9 @@ class UiChat:
             reachable=True,
             origin=kept.as_origin(),
         )
-        return await self._conversations.submit(spec, body.id, request_key("ui", identity.name, newest.id, "results"))
+        return await self._conversations.submit(
+            spec, body.id, client_thread.request_key("ui", identity.name, newest.id, "results")
+        )
 
     async def _own_results(
         self, identity: Identity, run_id: str, results: Sequence[ToolResult]
@@ -251,7 +244,7 @@ class UiChat:
         restored = await with_recorded_calls(
             self._journal,
             (Message("tool", known),),
-            lambda run: identity.owns(requester(run)),
+            lambda run: identity.owns(client_thread.requester(run)),
         )
         return tuple(part for message in restored for part in message.parts if isinstance(part, ToolResult))
 
@@ -267,9 +260,9 @@ class UiChat:
         encoder = self._encoder(run, known, _answered([entry for log in (*facts, own) for entry in log]))
         data, after = b"", 0
         for each, log in zip(before, facts, strict=True):
-            encoder.begin_run(each.id, foreign_names(each))
+            encoder.begin_run(each.id, client_thread.foreign_names(each))
             data += encoder.feed(log)
-        encoder.begin_run(run.id, foreign_names(run))
+        encoder.begin_run(run.id, client_thread.foreign_names(run))
         if known is not None:
             if known.approvals:
                 entries: Sequence[Entry] = own if is_compacted else await self._journal.read(run.id)
@@ -290,7 +283,7 @@ class UiChat:
         the rest is still to be sent."""
         async with aclosing(follow_pages(self._journal, run.id, after=after)) as pages:
             async for page in pages:
-                await stream.send_pieces(encoder.feed_page(page))
+                await stream.send_pieces(encoder.feed(page.entries))
                 del page
                 await stream.caught_up()
                 if encoder.paused:

@@ -17,7 +17,6 @@ from tailrace.wire.translation.citations import citations_in
 
 # Our tools are dynamic: no page knows them beforehand. They are not for the page to run.
 _OURS: Final[JsonObject] = {"providerExecuted": True, "dynamic": True}
-_INPUT_DELTA: Final = b'data: {"type":"tool-input-delta","toolCallId":"%b","inputTextDelta":%b}\n\n'
 BROKE_OFF: Final = "The model's answer broke off before this call was whole; it was not run."
 NOT_RUN: Final = "The run ended before this call was made."
 _FETCH: Final = "web_fetch"
@@ -62,10 +61,6 @@ class ToolParts:
         if change.text:
             chunks.append({"type": "tool-input-delta", "toolCallId": part_id, "inputTextDelta": change.text})
         return chunks
-
-    def stored_delta(self, index: int, piece: bytes) -> bytes:
-        """The server-sent event of the next piece of a call's arguments, in JSON."""
-        return _INPUT_DELTA % ((self._calls.id_of(index) or "").encode(), piece)
 
     def break_off(self, calls: Collection[WrittenCall]) -> list[JsonObject]:
         """These calls will not be made."""

@@ -16,21 +16,7 @@ from tailrace.app.slash_commands import command_in, command_meant, is_unknown_co
 from tailrace.delivery.port import MessageReceived, Place, Sender, Update
 from tailrace.errors import PlatformError
 from tailrace.gateway.connection_errors import NO_ANSWER
-from tailrace.integrations.matrix.event_fields import (
-    EVENT_ID,
-    FILES,
-    age_s,
-    attachment_in,
-    before_joining,
-    content_of,
-    is_entry,
-    relation_of,
-    replied_to,
-    shown_name,
-    since_invitation,
-    thread_of,
-    without_quote,
-)
+from tailrace.integrations.matrix import event_fields
 from tailrace.integrations.matrix.invitations import Serves
 from tailrace.integrations.matrix.notices import ENCRYPTED_FILE, ENCRYPTED_ROOM, RoomNotices
 from tailrace.messages import JsonObject
@@ -140,13 +126,13 @@ class Rooms:
                 continue
             if event.get("type") in _ENCRYPTED and self._notices.add(room_id, ENCRYPTED_ROOM):
                 log.warning("matrix: %s is encrypted: what is written there cannot be read", room_id)
-            file = self._message(room_id, event) if _is_encrypted_file(content_of(event)) else None
+            file = self._message(room_id, event) if _is_encrypted_file(event_fields.content_of(event)) else None
             if file is not None and file.addressed:
                 self._notices.add(room_id, ENCRYPTED_FILE)
 
     def _events(self, answer: nio.SyncResponse) -> Iterator[tuple[str, JsonObject]]:
         for room_id, room in answer.rooms.join.items():
-            for event in since_invitation([event.source for event in room.timeline.events], self._user_id):
+            for event in event_fields.since_invitation([event.source for event in room.timeline.events], self._user_id):
                 yield room_id, event
 
     async def note_authors(self, answer: nio.SyncResponse, serves: Serves, *, give_up: bool = False) -> None:
@@ -187,8 +173,12 @@ class Rooms:
     def _undecided(self, room_id: str, event: JsonObject) -> list[str]:
         """The messages on whose authors it depends whether the event is for us: what it replies to, and the one that
         its thread hangs from. None where that is known."""
-        relation = relation_of(content_of(event))
-        about = [one for one in (replied_to(relation), thread_of(relation)) if EVENT_ID.fullmatch(one)]
+        relation = event_fields.relation_of(event_fields.content_of(event))
+        about = [
+            one
+            for one in (event_fields.replied_to(relation), event_fields.thread_of(relation))
+            if event_fields.EVENT_ID.fullmatch(one)
+        ]
         update = self._message(room_id, event) if about else None
         return about if update is not None and not update.addressed else []
 
@@ -207,7 +197,7 @@ class Rooms:
         homeserver does not answer for now, so that the same sync is asked for again; not with `give_up`."""
         for room_id, room in answer.rooms.join.items():
             events, start = room.timeline.events, room.timeline.prev_batch
-            if not room.timeline.limited or any(is_entry(event.source, self._user_id) for event in events):
+            if not room.timeline.limited or any(event_fields.is_entry(event.source, self._user_id) for event in events):
                 continue
             if start:
                 missed = await self._missed(room_id, start, since, give_up=give_up)
@@ -245,17 +235,21 @@ class Rooms:
             if update is None:
                 continue
             is_early = update.update_id in early
-            if (first or is_early) and age_s(event) > LATE_S:
+            if (first or is_early) and event_fields.age_s(event) > LATE_S:
                 log.warning("matrix: a message in %s is older than a day: it is not answered", room_id)
                 continue
             if late or is_early:
-                update = replace(update, late_s=max(0.0, age_s(event)))
+                update = replace(update, late_s=max(0.0, event_fields.age_s(event)))
             yield update
 
     def _before_joining(self, answer: nio.SyncResponse) -> set[str]:
         """The events of rooms from before the bot came in."""
         rooms = [[event.source for event in room.timeline.events] for room in answer.rooms.join.values()]
-        return {str(event.get("event_id")) for events in rooms for event in before_joining(events, self._user_id)}
+        return {
+            str(event.get("event_id"))
+            for events in rooms
+            for event in event_fields.before_joining(events, self._user_id)
+        }
 
     def _note_redaction(self, event: JsonObject) -> None:
         content: Any = event.get("content")
@@ -270,28 +264,28 @@ class Rooms:
 
     def _sender(self, room_id: str, event: JsonObject) -> Sender:
         sender = str(event.get("sender"))
-        return Sender(sender, shown_name(self._client.rooms.get(room_id), sender))
+        return Sender(sender, event_fields.shown_name(self._client.rooms.get(room_id), sender))
 
     def _message(self, room_id: str, event: JsonObject) -> MessageReceived | None:
         content: Any = event.get("content")
         if event.get("type") != "m.room.message" or event.get("sender") == self._user_id:
             return None
         # Notices are bots' talk: answering them is how two bots never stop. Places and verifications say nothing.
-        if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *FILES):
+        if not isinstance(content, dict) or content.get("msgtype") not in (*_TEXTS, *event_fields.FILES):
             return None
-        relation = relation_of(content)
+        relation = event_fields.relation_of(content)
         if relation.get("rel_type") == "m.replace":
             return None
-        place = self._place(room_id, thread_of(relation))
-        names = BotNames(self._user_id, shown_name(self._client.rooms.get(room_id), self._user_id))
+        place = self._place(room_id, event_fields.thread_of(relation))
+        names = BotNames(self._user_id, event_fields.shown_name(self._client.rooms.get(room_id), self._user_id))
         mentioned = self._is_mentioned(content)
-        written = without_quote(str(content.get("body") or ""), relation)
+        written = event_fields.without_quote(str(content.get("body") or ""), relation)
         to_us = place.kind == "private" or mentioned or names.named_in(written)
         text = with_slash(names.without_name(written, mentioned=mentioned), to_us=to_us)
         named = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
         to_others = not named and (names.speaks_to_others(written, content) or is_others_command(text))
-        attachment = attachment_in(content)
-        is_name = content.get("msgtype") in FILES and not _is_caption(content)
+        attachment = event_fields.attachment_in(content)
+        is_name = content.get("msgtype") in event_fields.FILES and not _is_caption(content)
         return MessageReceived(
             update_id=str(event.get("event_id")),
             place=place,
@@ -301,7 +295,7 @@ class Rooms:
             addressed=place.kind == "private" or named or (place.thread in self._sent and not to_others),
             message_id=str(event.get("event_id")),
             to_others=to_others,
-            reply_to=replied_to(relation),
+            reply_to=event_fields.replied_to(relation),
         )
 
     def _is_mentioned(self, content: JsonObject) -> bool:
@@ -310,7 +304,7 @@ class Rooms:
         return isinstance(users, list) and self._user_id in users
 
     def _is_reply_to_us(self, relation: JsonObject) -> bool:
-        return replied_to(relation) in self._sent
+        return event_fields.replied_to(relation) in self._sent
 
 
 def _passes(error: nio.ErrorResponse) -> bool:
@@ -322,7 +316,9 @@ def _passes(error: nio.ErrorResponse) -> bool:
 
 def _is_encrypted_file(content: JsonObject) -> bool:
     """A file with a key of its own, in place of an address."""
-    return content.get("msgtype") in FILES and isinstance(content.get("file"), dict) and "url" not in content
+    return (
+        content.get("msgtype") in event_fields.FILES and isinstance(content.get("file"), dict) and "url" not in content
+    )
 
 
 def _is_caption(content: JsonObject) -> bool:

@@ -12,14 +12,7 @@ import nio
 
 from tailrace.delivery.port import Quoted
 from tailrace.gateway.connection_errors import NO_ANSWER
-from tailrace.integrations.matrix.event_fields import (
-    EVENT_ID,
-    attachment_in,
-    newest_content,
-    relation_of,
-    shown_name,
-    without_quote,
-)
+from tailrace.integrations.matrix import event_fields
 from tailrace.messages import JsonObject
 
 log = logging.getLogger("tailrace.integrations.matrix")
@@ -28,14 +21,14 @@ ANSWER_S = 5.0
 
 async def quoted_event(client: nio.AsyncClient, room_id: str, event_id: str) -> Quoted | None:
     """None where the homeserver does not give it soon, or it says nothing."""
-    event = await _asked(client, room_id, event_id) if EVENT_ID.fullmatch(event_id) else None
+    event = await _asked(client, room_id, event_id) if event_fields.EVENT_ID.fullmatch(event_id) else None
     if event is None:
         return None
-    content = newest_content(event)
-    said = without_quote(str(content.get("body") or ""), relation_of(content)).strip()
-    file = attachment_in(content)
+    content = event_fields.newest_content(event)
+    said = event_fields.without_quote(str(content.get("body") or ""), event_fields.relation_of(content)).strip()
+    file = event_fields.attachment_in(content)
     sender = str(event.get("sender"))
-    name = shown_name(client.rooms.get(room_id), sender) or sender
+    name = event_fields.shown_name(client.rooms.get(room_id), sender) or sender
     files = (file,) if file is not None else ()
     return Quoted(name, said, files, is_ours=sender == client.user_id) if said else None
 

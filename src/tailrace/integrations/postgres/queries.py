@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Unpack
 
-from tailrace.events import Entry, from_json
+from tailrace.events import Entry
 from tailrace.integrations.postgres.address import Connection
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
 from tailrace.journal.sessions.session_search import MAX_RUNS, MAX_S, SESSIONS_AT_ONCE, SessionTotals, TextSearch
@@ -191,8 +191,7 @@ async def read_lines(connection: Connection, run_id: str, after: int) -> LogPage
         return Batch(await page.completed(connection, stored.entries_of(run_id, page.snapshot))).page
     lines = stored.lines_after(run_id, page.rows, after)
     if lines and lines[-1].type == b"run_finished" and page.output_seqs is not None:
-        last = Entry(lines[-1].seq, from_json(lines[-1].json), lines[-1].attempt)
-        lines[-1:] = Batch(await page.completed(connection, [last])).page
+        lines[-1:] = Batch(await page.completed(connection, [lines[-1].entry])).page
     return LogPage(lines)
 
 

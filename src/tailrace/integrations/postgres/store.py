@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from tailrace import ports
 from tailrace.errors import JournalError
 from tailrace.events import AnyEvent, Entry, RunFailure
 from tailrace.integrations.postgres import queries, statements
@@ -34,13 +35,6 @@ from tailrace.journal.stored.group_commit import OnLag, StoredLog
 from tailrace.journal.stored.journal import StoredJournal
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.storage_format import FORMAT
-from tailrace.ports import (
-    Lease,
-    LogPage,
-    NewRun,
-    Run,
-    Signal,
-)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -130,7 +124,7 @@ class PostgresJournal(StoredJournal):
 
     # ── writes ──
 
-    async def _insert_run(self, new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
+    async def _insert_run(self, new: ports.NewRun, owner: str | None, lease_s: float) -> tuple[ports.Run, int | None]:
         claimant = None if owner is None else Claimant(owner, lease_s)
         create = partial(statements.create, new=new, at=self._now(), claimant=claimant, now=self._test_now)
         return await self._commits.call(
@@ -142,14 +136,14 @@ class PostgresJournal(StoredJournal):
         await self._commits.call(record, begins=ended.run.new.session)
         self._sessions.on_created(ended.run.new.session)
 
-    async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
+    async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, ports.Lease]:
         claimant = Claimant(owner, lease_s)
         return await self._commits.call(partial(statements.claim, run_id=run_id, claimant=claimant, now=self._test_now))
 
-    async def _renew_lease(self, lease: Lease, lease_s: float) -> None:
+    async def _renew_lease(self, lease: ports.Lease, lease_s: float) -> None:
         await self._commits.call(partial(statements.renew, lease=lease, lease_s=lease_s, now=self._test_now))
 
-    async def _release_run(self, lease: Lease, *, fsync: bool) -> None:
+    async def _release_run(self, lease: ports.Lease, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
 
     def _on_back(self) -> None:
@@ -163,21 +157,21 @@ class PostgresJournal(StoredJournal):
             self._back.clear()
             await self._retry_releases()
 
-    async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
+    async def _park_run(self, lease: ports.Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.park, lease=lease, failure=failure, kills=kills), fsync=fsync)
 
-    async def unpark(self, run_id: str) -> Run:
+    async def unpark(self, run_id: str) -> ports.Run:
         return await self._commits.call(partial(statements.unpark, run_id=run_id))
 
-    async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None:
+    async def _end_run(self, lease: ports.Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None:
         end = partial(statements.seal, lease=lease, last=last, output_seqs=output_seqs, now=self._now())
         await self._commits.call(end, fsync=fsync, log=self._logs.get(lease.run_id))
 
-    async def _insert_signal(self, run_id: str, signal: Signal) -> Signal:
+    async def _insert_signal(self, run_id: str, signal: ports.Signal) -> ports.Signal:
         send = partial(statements.signal, run_id=run_id, sent=signal)
         return await self._commits.call(send, signals=run_id, patience_s=PATIENCE_S.get())
 
-    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
+    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> ports.Run:
         return await self._readers.query(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
 
     async def _delete_run(self, run_id: str) -> None:
@@ -207,10 +201,10 @@ class PostgresJournal(StoredJournal):
     list_values = _read(queries.values_in)
     counters = _read(queries.counters)
 
-    async def orphans(self) -> list[Run]:
+    async def orphans(self) -> list[ports.Run]:
         return await self._readers.query(partial(queries.abandoned_runs, now=self._test_now))
 
-    def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]:
+    def _load_lines(self, run_id: str, after: int) -> asyncio.Future[ports.LogPage]:
         return self._readers.submit(partial(queries.read_lines, run_id=run_id, after=after))
 
     # ── other processes ──
@@ -226,7 +220,7 @@ class PostgresJournal(StoredJournal):
         self._following.watch(run_id, tail)
         return tail
 
-    def _hold(self, lease: Lease, num: int, state: Fold, *, fsync: bool) -> None:
+    def _hold(self, lease: ports.Lease, num: int, state: Fold, *, fsync: bool) -> None:
         super()._hold(lease, num, state, fsync=fsync)
         self._following.unwatch(lease.run_id)
 
@@ -290,7 +284,7 @@ class PostgresJournal(StoredJournal):
                 await self._shielded_writes.end()
         for log in list(self._logs.values()):
             with contextlib.suppress(JournalError):
-                await self._release_run(Lease(log.run_id, log.epoch, log.owner), fsync=log.fsync)
+                await self._release_run(ports.Lease(log.run_id, log.epoch, log.owner), fsync=log.fsync)
         await self._commits.close()
         self._close_views()
         if self.bus is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tailrace.errors import StorageFailed
-from tailrace.events import Entry, from_json
+from tailrace.events import Entry
 from tailrace.journal.live_tail import PAGE_ENTRIES
 from tailrace.journal.sessions.session_search import MAX_RUNS, MAX_S, SessionTotals, TextSearch
 from tailrace.journal.sqlite.places import NEWER_SEQS, newest_placed_seq, newest_seq, placed_row, rows_of_run
@@ -137,8 +137,7 @@ def read_lines(connection: sqlite3.Connection, run_id: str, after: int) -> LogPa
     with closing(connection.execute(_ROWS_AFTER, (num, after))) as rows:
         lines = stored_rows.lines_after(run_id, map(Row._make, rows), after)
     if lines and lines[-1].type == b"run_finished" and _output_seqs(connection, num) is not None:
-        last = Entry(lines[-1].seq, from_json(lines[-1].json), lines[-1].attempt)
-        lines[-1:] = Batch(completed(connection, run_id, num, [last])).page
+        lines[-1:] = Batch(completed(connection, run_id, num, [lines[-1].entry])).page
     return LogPage(lines)
 
 

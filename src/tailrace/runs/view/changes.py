@@ -75,6 +75,7 @@ class TextWithdrawn(_Changed, frozen=True):
     block_id: str = ""
     shown: bool = False
     kept: tuple[tuple[int, str], ...] = ()
+    retry_at: float | None = None  # when the provider may be asked again, where it has said so
     calls: tuple[WrittenCall, ...] = ()
 
 

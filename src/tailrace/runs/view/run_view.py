@@ -8,9 +8,7 @@ surface: what a change looks like is each surface's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias, assert_never
-
-import msgspec
+from typing import Literal, TypeAlias, assert_never
 
 from tailrace import events
 from tailrace.events import AnyEvent, CallSoFar, Entry
@@ -20,8 +18,6 @@ from tailrace.messages import Message, Reasoning, ToolCall
 from tailrace.runs.view import changes
 from tailrace.runs.view.changes import Change, ThoughtGrew, WrittenCall
 
-_CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
-_decode = msgspec.json.Decoder(str).decode
 # Events whose change depends on no event before them.
 _Standalone: TypeAlias = (
     events.GatewayNotice
@@ -43,17 +39,12 @@ _Standalone: TypeAlias = (
     | events.Delivered
 )
 
-_STORED: Final = b'{"type":"tool_arguments_chunk","tool_name":%b,"index":%d,"text":'
-_EMPTY: Final = b'""'
-_encode = msgspec.json.Encoder().encode
-
 
 class WrittenCalls:
     """Those of the newest attempt, in order: their indices follow upon each other."""
 
     def __init__(self, calls: Sequence[CallSoFar] = ()) -> None:
         self._calls = [WrittenCall(call.index, call.tool_name, [call.arguments]) for call in calls]
-        self._next_piece = b""  # how the next piece of the newest call begins in storage; empty: not known
 
     @property
     def calls(self) -> tuple[WrittenCall, ...]:
@@ -68,20 +59,8 @@ class WrittenCalls:
         begins = place == len(self._calls)
         if begins:
             self._calls.append(WrittenCall(index, tool_name, []))
-            self._next_piece = _STORED % (_encode(tool_name), index)
         self._calls[place].pieces.append(text)
         return begins
-
-    def add_stored(self, stored: bytes) -> tuple[int, bytes] | None:
-        """As `add`, for a stored event that is the next piece of the newest call: the call's index and the JSON of the
-        piece. None, with nothing added, for any other event."""
-        if not self._calls or not self._next_piece or not stored.startswith(self._next_piece):
-            return None
-        piece = stored[len(self._next_piece) : -1]
-        if piece == _EMPTY:
-            return None
-        self._calls[-1].pieces.append(_decode(piece))
-        return self._calls[-1].index, piece
 
     def became(self, calls: Sequence[ToolCall]) -> bool:
         """Whether these are the calls that were written, as far as they had come."""
@@ -94,7 +73,7 @@ class WrittenCalls:
         """Removes them: they are whole, or broke off."""
         if not self._calls:
             return ()
-        calls, self._calls, self._next_piece = tuple(self._calls), [], b""
+        calls, self._calls = tuple(self._calls), []
         return calls
 
 
@@ -130,16 +109,6 @@ class RunView:
         self._text.add(event.text, batch[0].attempt)
         return event.text
 
-    def add_stored_text(self, stored: bytes, attempt: int) -> tuple[str, bytes] | None:
-        """As `apply`, for a stored chunk of a message under way: its text, and the JSON of it. None, with nothing
-        applied, for any other event."""
-        if not stored.startswith(_CHUNK):
-            return None
-        piece = stored[len(_CHUNK) : -1]
-        text = _decode(piece)
-        self._text.add(text, attempt)
-        return text, piece
-
     def _changes(self, event: AnyEvent, seq: int, attempt: int) -> list[Change]:  # noqa: C901, PLR0912 - one case per event
         match event:
             case events.MessageChunk(text):
@@ -171,8 +140,8 @@ class RunView:
                 return [changes.Answered(seq, attempt, event, self.questions.pop(approval_id, None))]
             case events.AttemptStarted():
                 return [*self._break_off(seq, attempt), changes.AttemptBegan(seq, attempt, event)]
-            case events.AttemptDiscarded(reason, block_id):
-                return self._discard(seq, attempt, reason, block_id)
+            case events.AttemptDiscarded():
+                return self._discard(seq, attempt, event)
             case events.MessageRecorded(message, stop, stop_sequence):
                 is_answer = message.role == "assistant" and stop != events.REJECTED
                 made = self._record(seq, attempt, message) if is_answer else []
@@ -215,14 +184,15 @@ class RunView:
         self._has_text = True
         return changes.TextGrew(seq, attempt, text, ends=True, commentary=commentary)
 
-    def _discard(self, seq: int, attempt: int, reason: str, block_id: str) -> list[Change]:
-        if block_id:
-            return [changes.TextWithdrawn(seq, attempt, reason=reason, block_id=block_id)]
+    def _discard(self, seq: int, attempt: int, discarded: events.AttemptDiscarded) -> list[Change]:
+        reason = discarded.reason
+        if discarded.block_id:
+            return [changes.TextWithdrawn(seq, attempt, reason=reason, block_id=discarded.block_id)]
         ended = self._end_thought(seq, attempt)
         shown = self._text.withdraw(attempt)
         kept = tuple(self._text.pieces()) if shown else ()
         calls = self.written.take_all()
-        return [*ended, changes.TextWithdrawn(seq, attempt, True, reason, "", shown, kept, calls)]
+        return [*ended, changes.TextWithdrawn(seq, attempt, True, reason, "", shown, kept, discarded.retry_at, calls)]
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────
 

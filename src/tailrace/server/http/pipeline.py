@@ -177,11 +177,11 @@ class RequestPipeline:
         """The connection is a web socket from here on: whatever ends the handler, no other answer is sent."""
         request_values(request)[SOCKET] = socket
 
-    async def admit_call(self, request: web.Request) -> None:
-        """For a call that a web socket asks for: it is admitted as a request of its own would be. Raises `ApiError`."""
+    async def admit_call(self, request: web.Request, *, counted: bool = True) -> None:
+        """For what a web socket asks for: it is admitted as a request of its own would be. Raises `ApiError`."""
         identity = self._admit(request, self._routes.get(request.match_info.route))
         if identity is not None:
-            await self._charge(identity, request)
+            await self._charge(identity, request, counted=counted)
 
     async def charge_call(self, request: web.Request) -> None:
         """For a run that an admitted request begins: it counts for the key as a request does. Raises `ApiError` 429."""

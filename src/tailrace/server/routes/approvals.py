@@ -118,6 +118,7 @@ class Approvals:
                 self._last = None
                 if self._next is not None:
                     self._next.cancel()
+                    self._next = None
 
     async def _listing_after(self, shown: Listing | None) -> Listing:
         """The one that the other streams have, or the next."""
@@ -139,7 +140,8 @@ class Approvals:
             self._last = Listing(version, await self._waiting.listed())
             return self._last
         finally:
-            self._next = None
+            if self._next is asyncio.current_task():  # a cancelled one ends after the next has begun
+                self._next = None
 
 
 def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:

@@ -19,6 +19,7 @@ from tailrace.app.error_advice import run_advice
 from tailrace.app.models import AGENT, named
 from tailrace.app.timeline import Timeline
 from tailrace.app.timeline.export_html import read_export
+from tailrace.app.timeline.question import attached_image
 from tailrace.app.timeline.read import read_timeline
 from tailrace.app.timeline.run_overview import tries_of_last_call
 from tailrace.config.presets import provider_dialects
@@ -69,6 +70,9 @@ class Runs:
         check_session(body.session, identity, "session")
         key = scoped_key(body.idempotency_key, identity)
         spec = schemas.turn_of(body, model=turn_model(self._app, body.model, identity), requester=identity.name)
+        if body.previous_run is not None:
+            await self._check_previous(body.previous_run, body.session)
+            spec = msgspec.structs.replace(spec, previous_run=body.previous_run)
         if body.busy == "steer" and body.session:
             steered = await self._app.steering.steer_session(
                 body.session, spec.message, by=identity.name, idempotency_key=key, of_requester=identity.name
@@ -118,10 +122,10 @@ class Runs:
         )
 
     async def retry(self, request: web.Request) -> web.Response:
-        """Asks the question of an ended run again, in its session and in its place: the model is not told of the first
-        try.
+        """Asks the question of an ended run again, or another one in its place: a further version of that turn, in its
+        session. The model is told neither of the first one nor of what followed it.
 
-        201, also for the run that already has this idempotency key. 400 where another message follows the run."""
+        201, also for the run that already has this idempotency key."""
         body = await read_as(request, schemas.RetryBody)
         identity, run_id, agents = request[IDENTITY], _run_id(request), self._app.agents
         key = scoped_key(body.idempotency_key, identity)
@@ -129,7 +133,12 @@ class Runs:
         check_session(session, identity, "session")
         run = await agents.retry_with_key(run_id, session, key) if key else None
         if run is None:
-            spec = await agents.retried_turn(run_id, requester=identity.name)
+            model = turn_model(self._app, body.model, identity) if body.model else None
+            message, requester = schemas.question_of(body), identity.name
+            request_ = ForkRequest(
+                run_id, 0, message, model, requester=requester, reachable=True, keep_files=body.keep_files
+            )
+            spec = await agents.retried_turn(request_)
             require_model(self._app, spec.model or AGENT, identity)
             durability = self._app.config.store.durability
             run = await self._pipeline.begin_run(
@@ -138,6 +147,11 @@ class Runs:
         if key and run.new.input.get("retry_of") != run_id:
             raise key_was_used()
         return json_response(schemas.RunStatusBody(run.id, run.state), status=201)
+
+    async def _check_previous(self, run_id: str, session: str) -> None:
+        """Raises `ApiError` 400 for a run of another session, `RunNotFound`."""
+        if not session or (run_id and (await self._journal.get(run_id)).new.session != session):
+            raise ApiError(400, "previous_run: the run is of another session", param="previous_run")
 
     def _is_of(self, run: Run, spec: TurnSpec, session: str) -> bool:
         """Whether this turn, in this session, began the run that has its key."""
@@ -187,6 +201,14 @@ class Runs:
                 if isinstance(change, CallEnded) and change.index is not None and change.output is not None:
                     found[change.index] = schemas.output_of(change.index, change.output)
         return tuple(found[index] for index in sorted(found))
+
+    async def image(self, request: web.Request) -> web.Response:
+        """An image that was sent with the question, by its place among them: 0 is the first."""
+        number = request.match_info["number"]
+        found = attached_image(await self._journal.get(_run_id(request)), int(number)) if number.isdecimal() else None
+        if found is None:
+            raise ApiError(404, "the question has no such image", param="number")
+        return web.Response(body=found[1], content_type=found[0], headers=_EXPORT_HEADERS)
 
     async def timeline(self, request: web.Request) -> web.Response:
         """The timeline of a run: its attempts, texts, tools, approvals and notices, with their times."""
@@ -296,6 +318,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("GET", "/runs", api.show_all, query=schemas.RunsQuery, answer=schemas.RunList),
         shows("/runs/{id}", api.show, answer=schemas.RunState),
         log_route("/runs/{id}/stream", api.stream, schemas.RunStreamQuery),
+        shows("/runs/{id}/images/{number}", api.image, query=None, answer=TEXT, media_type="image/*"),
         shows("/runs/{id}/timeline", api.timeline, answer=Timeline),
         shows("/runs/{id}/export", api.export, answer=TEXT, media_type="text/html"),
         begins(

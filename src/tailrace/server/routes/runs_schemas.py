@@ -57,7 +57,8 @@ class InputMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class NewRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`input`: a text, or messages of which the last is the user's; those before it are then the whole history. `busy`:
-    whether a run of the session that is under way is stopped, waited for, or given the message."""
+    whether a run of the session that is under way is stopped, waited for, or given the message. `previous_run`: the run
+    of the session that this one follows, "" where it is the first; else the session's newest."""
 
     input: str | Annotated[tuple[InputMessage, ...], Meta(min_length=1)]
     model: Name = ""
@@ -65,6 +66,7 @@ class NewRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idempotency_key: Name = ""
     durability: Durability | None = None
     busy: Busy = "interrupt"
+    previous_run: Name | None = None
 
 
 class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +90,11 @@ class SteerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`input`: what is asked in place of the question, with the images and files of that where `keep_files` says so."""
+
+    input: str | Annotated[tuple[InputMessage, ...], Meta(min_length=1, max_length=1)] | None = None
+    keep_files: bool = False
+    model: Name = ""
     idempotency_key: Name = ""
 
 
@@ -187,6 +194,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None  # an estimate by list prices; null where one of the models has none
     error: events.RunFailure | None = None
     forked_from: ForkedFrom | None = None
+    previous_run: str | None = None  # the run of the session that it follows, "" for none; null: the one before it
     state: events.InstanceState | None = (
         None  # of an instance of a sequence: it may be paused while its run is `running`
     )
@@ -276,6 +284,7 @@ def summary_of(run: Run, costs: Costs, state: events.InstanceState | None = None
         cost_usd=costs.of(finished.spent or ()) if finished else None,
         error=finished.error if finished else run.parked,
         forked_from=forked_from(run),
+        previous_run=run.new.input.get("previous_run"),
         state=state,
     )
 
@@ -372,7 +381,7 @@ def steer_status(steer: events.SteerSoFar) -> SteerStatusBody:
     return SteerStatusBody(accepted.steer_id, steer.state, accepted.input, accepted.by, steer.reason)
 
 
-def question_of(body: ForkBody) -> Message | None:
+def question_of(body: ForkBody | RetryBody) -> Message | None:
     """The user's next message, where there is one. Raises `ApiError` 400 for an empty one."""
     if body.input is None:
         return None

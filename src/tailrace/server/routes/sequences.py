@@ -157,6 +157,8 @@ class Sequences:
         201, also for the instance that already has this idempotency key; 409 where another request has it."""
         body = await read_as(request, NewInstance)
         request[IDENTITY].require_model(SEQUENCES)
+        if body.context is not None and body.input:
+            raise ApiError(400, "give input or context.data, not both", param="input")
         version = await self._flows.library.get(body.sequence_id)
         key = scoped_key(body.idempotency_key, request[IDENTITY])
         try:

@@ -2,6 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const SPRITE = "/web/vendor/icons.svg";
+const HAS_SPRITE = location.protocol.startsWith("http"); // an exported file shows the words
 
 /** A symbol of `vendor/icons.svg`, by Lucide's name. */
 export function icon(name) {
@@ -23,11 +24,20 @@ export function iconButton(name, label, action, className = "icon") {
   return made;
 }
 
+/** A link of one icon, named `label`. */
+export function iconLink(name, label, address) {
+  const made = document.createElement("a");
+  made.className = "icon";
+  made.href = address;
+  show(made, name, label);
+  return made;
+}
+
 /** Another icon and another name for a button. */
 export function show(button, name, label) {
   const words = document.createElement("span");
-  words.className = "unseen";
   words.textContent = label;
   button.title = label;
-  button.replaceChildren(icon(name), words);
+  if (HAS_SPRITE) words.className = "unseen";
+  button.replaceChildren(...(HAS_SPRITE ? [icon(name)] : []), words);
 }

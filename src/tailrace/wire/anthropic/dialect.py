@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    ErrorDelta,
-    EventDelta,
-    JsonObject,
-    ModelRequest,
-    NativeDelta,
-    WebSearch,
-)
+from tailrace import messages
 from tailrace.wire.anthropic.client_request import parse_client_request
 from tailrace.wire.anthropic.completion import STOPS, completion_from_body
 from tailrace.wire.anthropic.decode import AnthropicDecoder
@@ -68,7 +59,7 @@ class AnthropicDialect(ServedDialect):
     def credentials(self, key: str) -> dict[str, str]:
         return {"anthropic-version": _API_VERSION, **({"x-api-key": key} if key else {})}
 
-    def unsupported_settings(self, request: ModelRequest) -> list[str]:
+    def unsupported_settings(self, request: messages.ModelRequest) -> list[str]:
         unsupported = {
             "seed": request.seed is not None,
             "temperature": request.temperature is not None and request.temperature > 1,  # its scale ends at 1
@@ -78,30 +69,30 @@ class AnthropicDialect(ServedDialect):
         }
         return [name for name, is_unsupported in unsupported.items() if is_unsupported]
 
-    def unsupported_search(self, search: WebSearch) -> list[str]:
+    def unsupported_search(self, search: messages.WebSearch) -> list[str]:
         blocked = search.allowed_domains and search.blocked_domains
         return setting_words(search, search_context_size=search.context_size, blocked_domains=blocked)
 
-    def user_fields(self, user: str) -> JsonObject:
+    def user_fields(self, user: str) -> messages.JsonObject:
         return {"metadata": {"user_id": user}}
 
-    def events_of_body(self, body: JsonObject) -> Iterator[EventDelta]:
-        return (EventDelta(self.name, event["type"], encode_object(event)) for event in events_of_body(body))
+    def events_of_body(self, body: messages.JsonObject) -> Iterator[messages.EventDelta]:
+        return (messages.EventDelta(self.name, event["type"], encode_object(event)) for event in events_of_body(body))
 
-    def message_ending(self, completion: Completion, *, texts: bool) -> Iterator[AnyDelta]:
+    def message_ending(self, completion: messages.Completion, *, texts: bool) -> Iterator[messages.AnyDelta]:
         *message, finish = super().message_ending(completion, texts=texts)
         yield from message
         if completion.refusal:
-            yield NativeDelta(self.name, {"refusal": completion.refusal})
+            yield messages.NativeDelta(self.name, {"refusal": completion.refusal})
         yield finish
 
-    def text_slots(self, body: JsonObject) -> Iterator[TextSlot]:
+    def text_slots(self, body: messages.JsonObject) -> Iterator[TextSlot]:
         return text_parts(body.get("content"))
 
-    def insert_text(self, body: JsonObject, text: str) -> None:
+    def insert_text(self, body: messages.JsonObject, text: str) -> None:
         insert_before(body, "content", {"type": "text", "text": text}, kind="tool_use")
 
-    def remove_calls(self, body: JsonObject) -> None:
+    def remove_calls(self, body: messages.JsonObject) -> None:
         body["content"] = [block for block in objects_of(body.get("content")) if block.get("type") != "tool_use"]
 
     def honours_signature(self, made_by: str, model: str) -> bool:
@@ -109,8 +100,8 @@ class AnthropicDialect(ServedDialect):
         return _CLAUDE in made_by and _CLAUDE in model
 
     def error_body(
-        self, error: ErrorDelta, _param: str | None, details: JsonObject | None, request_id: str, /
-    ) -> JsonObject:
+        self, error: messages.ErrorDelta, _param: str | None, details: messages.JsonObject | None, request_id: str, /
+    ) -> messages.JsonObject:
         body = anthropic_error_body(error)
         if details is not None:
             body["error"]["details"] = details

@@ -6,16 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    ErrorDelta,
-    EventDelta,
-    JsonObject,
-    ModelRequest,
-    NativeDelta,
-    WebSearch,
-)
+from tailrace import messages
 from tailrace.wire.dialect import OptionalField, TextSlot, insert_before, text_parts
 from tailrace.wire.failure import failure, failure_in
 from tailrace.wire.peer_json import encode_object, objects_of
@@ -67,43 +58,45 @@ class ResponsesDialect(ServedDialect):
     new_encoder = staticmethod(StreamEncoder)
     encode_body = staticmethod(encode_body)
 
-    def unsupported_field(self, request: ModelRequest) -> str | None:
+    def unsupported_field(self, request: messages.ModelRequest) -> str | None:
         return "stop" if sum(map(len, request.stop)) > MAX_STOP_CHARS else None
 
-    def unsupported_settings(self, request: ModelRequest) -> list[str]:
+    def unsupported_settings(self, request: messages.ModelRequest) -> list[str]:
         return ["seed"] if request.seed is not None else []
 
-    def unsupported_search(self, search: WebSearch) -> list[str]:
+    def unsupported_search(self, search: messages.WebSearch) -> list[str]:
         return setting_words(search, max_uses=search.max_uses, blocked_domains=search.blocked_domains)
 
-    def failure_of_body(self, body: JsonObject) -> ErrorDelta | None:
+    def failure_of_body(self, body: messages.JsonObject) -> messages.ErrorDelta | None:
         if (error := failure_in(body)) is not None or (status := body.get("status")) not in ("failed", "cancelled"):
             return error
         return failure(f"the provider ended the response as {status}", code=f"response_{status}")
 
-    def question_delta(self, approval_id: str, tool_name: str, arguments: JsonObject, _line: str) -> AnyDelta:
+    def question_delta(
+        self, approval_id: str, tool_name: str, arguments: messages.JsonObject, _line: str
+    ) -> messages.AnyDelta:
         item = {"id": approval_id, "type": APPROVAL_REQUEST, "server_label": "tailrace", "name": tool_name}
-        return NativeDelta(self.name, {"item": {**item, "arguments": encode_object(arguments).decode()}})
+        return messages.NativeDelta(self.name, {"item": {**item, "arguments": encode_object(arguments).decode()}})
 
-    def events_of_body(self, body: JsonObject) -> Iterator[EventDelta]:
+    def events_of_body(self, body: messages.JsonObject) -> Iterator[messages.EventDelta]:
         return map(self._event, events_of_body(body))
 
-    def message_ending(self, completion: Completion, *, texts: bool) -> Iterator[AnyDelta]:
+    def message_ending(self, completion: messages.Completion, *, texts: bool) -> Iterator[messages.AnyDelta]:
         reason = finish_reason_of(completion.body, completion.finish_reason)
         return super().message_ending(msgspec.structs.replace(completion, finish_reason=reason), texts=texts)
 
-    def deltas_of_log(self, items: Iterable[JsonObject]) -> list[AnyDelta]:
+    def deltas_of_log(self, items: Iterable[messages.JsonObject]) -> list[messages.AnyDelta]:
         return [*map(self._event, items)]
 
-    def _event(self, event: JsonObject) -> EventDelta:
-        return EventDelta(self.name, event["type"], encode_object(event))
+    def _event(self, event: messages.JsonObject) -> messages.EventDelta:
+        return messages.EventDelta(self.name, event["type"], encode_object(event))
 
-    def text_slots(self, body: JsonObject) -> Iterator[TextSlot]:
+    def text_slots(self, body: messages.JsonObject) -> Iterator[TextSlot]:
         for item in objects_of(body.get("output")):
             if item.get("type") == "message":
                 yield from text_parts(item.get("content"))
 
-    def insert_text(self, body: JsonObject, text: str) -> None:
+    def insert_text(self, body: messages.JsonObject, text: str) -> None:
         item = {
             "type": "message",
             "role": "assistant",
@@ -112,5 +105,5 @@ class ResponsesDialect(ServedDialect):
         }
         insert_before(body, "output", item, kind="_call")
 
-    def remove_calls(self, body: JsonObject) -> None:
+    def remove_calls(self, body: messages.JsonObject) -> None:
         body["output"] = [i for i in objects_of(body.get("output")) if not str(i.get("type")).endswith("_call")]

@@ -1,7 +1,7 @@
 """What the user types: the buffer, its keys, completion, and long pastes that are folded to one mark.
 
-While an approval waits, keys belong to its menu; the message that was being typed is put aside and comes back. Knows no
-run and draws nothing.
+While an approval waits, keys belong to its menu; the message that was being typed is put aside and comes back. A list
+of commands opens with "/": the arrows pick from it. Knows no run and draws nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from tailrace.cli.screen.input.approval_menu import ApprovalMenu
+from tailrace.cli.screen.input.choice_list import Choice, ChoiceList
 from tailrace.events import Decision
 
 FOLDED_LINES: Final = 6  # a paste of so many lines is folded
@@ -35,7 +36,7 @@ class TypedLine(NamedTuple):
 class Completion(NamedTuple):
     """What Tab completes: the commands, and by `words` a word that begins with "@"."""
 
-    commands: Iterable[str]
+    commands: Iterable[Choice]
     words: Callable[[str], list[str]]
 
 
@@ -92,11 +93,13 @@ class InputLine:
         self._menu = menu
         self._commands = sorted(completion.commands)
         self._words = completion.words
+        self.list = ChoiceList()
+        self._recalls = False  # the line is an earlier one: the arrows look for others
         self._completed: tuple[str, list[str]] = ("", [])  # the last word that was completed, and with what
         self._draft: str | None = None  # the message that an approval has put aside
         self._texts = FoldedTexts()
         self.buffer = Buffer(history=history, multiline=True)
-        self.buffer.on_text_changed += lambda _: self._typed()
+        self.buffer.on_text_changed += lambda _: self._changed()
 
     def follow_menu(self) -> None:
         """An approval takes the line; the message comes back afterwards, and nothing else does. Called before each key
@@ -127,13 +130,17 @@ class InputLine:
         explains = Condition(lambda: menu.gives_reason)
         late = Condition(lambda: menu.asked is None and menu.has_rest)
         empty = Condition(lambda: not self.buffer.text)
+        picks = Condition(lambda: menu.asked is None and bool(self.list.choices) and not self._recalls)
+        is_asked = Condition(lambda: menu.asked is None and self.list.is_question)
         keys = KeyBindings()
         keys.add("enter")(self._enter)
         keys.add("escape", "enter", filter=~chooses & ~explains)(_new_line)
         keys.add("c-j", filter=~chooses)(_new_line)
         keys.add("tab")(self._complete)
-        keys.add("up")(lambda event: event.current_buffer.auto_up())
-        keys.add("down")(lambda event: event.current_buffer.auto_down())
+        keys.add("up")(lambda event: self._recall(event.current_buffer.auto_up))
+        keys.add("down")(lambda event: self._recall(event.current_buffer.auto_down))
+        keys.add("up", filter=picks)(lambda _: self.list.move(-1))
+        keys.add("down", filter=picks)(lambda _: self.list.move(1))
         for key in ("c-c", "<sigint>"):
             keys.add(key)(lambda _: self._listener.interrupted())
         keys.add("c-d", filter=empty)(lambda _: self._listener.left())
@@ -147,9 +154,19 @@ class InputLine:
         keys.add("enter", filter=explains)(self._explain)
         keys.add("escape", filter=explains)(self._back)
         keys.add("escape", filter=~chooses & ~explains)(lambda _: self._listener.escaped())
+        for key in (Keys.Any, Keys.BracketedPaste, "tab"):
+            keys.add(key, filter=is_asked)(_nothing)
+        keys.add("enter", filter=is_asked)(lambda _: self.list.settle(self.list.marked.value))
+        for key in ("escape", "c-c", "c-d"):
+            keys.add(key, filter=is_asked)(lambda _: self.list.settle(None))
         return keys
 
     def _enter(self, event: KeyPressEvent) -> None:
+        if self.list.choices and self.list.was_moved:
+            picked = self.list.marked
+            self.buffer.document = Document(picked.value + " " * picked.takes_more)
+            if picked.takes_more:
+                return
         text = event.current_buffer.text
         if text.endswith("\\"):  # a continued line
             event.current_buffer.delete_before_cursor()
@@ -171,9 +188,15 @@ class InputLine:
             case _:
                 pass
 
-    def _typed(self) -> None:
+    def _changed(self) -> None:
+        self._recalls = False
+        self.list.offer(self._offered() if self._menu.asked is None else ())
         if self._menu.asked is None:
             self._menu.key_was_pressed()
+
+    def _recall(self, look: Callable[[], None]) -> None:
+        look()
+        self._recalls = True
 
     def _type_late(self, event: KeyPressEvent) -> None:
         if self._menu.swallows(event.data):
@@ -208,12 +231,15 @@ class InputLine:
 
     # ── completion ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def candidates(self) -> list[str]:
-        """What the word before the cursor may become: a command, or a file after "@"."""
-        before = self.buffer.document.text_before_cursor
-        if before.startswith("/") and not set(before) & {" ", "\n"}:
-            return [name for name in self._commands if name.startswith(before)]
-        word = _last_word(before)
+    def _offered(self) -> list[Choice]:
+        """The commands that the line may become; none where it is one already."""
+        typed = self.buffer.text
+        found = [each for each in self._commands if typed and each.value.startswith(typed)]
+        return found if [each.value for each in found] != [typed] else []
+
+    def files(self) -> list[str]:
+        """What the word before the cursor may become, after "@"."""
+        word = _last_word(self.buffer.document.text_before_cursor)
         if not word.startswith("@"):
             return []
         if self._completed[0] != word:
@@ -221,7 +247,9 @@ class InputLine:
         return self._completed[1]
 
     def _complete(self, event: KeyPressEvent) -> None:
-        found = self.candidates()
+        found = [each.value for each in self.list.choices] or self.files()
+        if self.list.choices and self.list.was_moved:
+            found = [self.list.marked.value]
         if not found:
             return
         word = _last_word(event.current_buffer.document.text_before_cursor)

@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from tailrace.calls.call_log import CALL_KIND
+from tailrace.errors import JournalError
 from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import Run
@@ -63,9 +64,12 @@ class _WebSocket(web.WebSocketResponse):
 class _Create:
     """A response that was asked for. `steers`: what it is the successor for, or carries besides its own input."""
 
-    def __init__(self, body: JsonObject, claim: BodyClaim | None = None, steers: tuple[Steer, ...] = ()) -> None:
+    def __init__(
+        self, body: JsonObject, claim: BodyClaim | None = None, steers: tuple[Steer, ...] = (), size: int = 0
+    ) -> None:
         self.body = body
         self.claim = claim
+        self.size = size  # of its frame
         self.steers = steers
         self.is_successor = bool(steers)
 
@@ -102,6 +106,10 @@ class _Answer:
         self.reading = asyncio.Lock()  # what a steer's acceptance is told before what becomes of it
         self.stubs: list[JsonObject] = []  # what the client owes before its steers can go on
 
+    def let_go(self) -> None:
+        """It has ended, and is kept so that a late steer is told so: what is large of it goes (L143)."""
+        self.create, self.said, self.output, self.created, self.end = _Create({}), None, [], {}, {}
+
 
 @asynccontextmanager
 async def _steerable(answer: _Answer | None) -> AsyncGenerator[_Answer, None]:
@@ -129,6 +137,7 @@ class SocketConnection:
         self._lanes: dict[str, _Lane] = {}
         self._slots = asyncio.Semaphore(MAX_ACTIVE)
         self._local: dict[str, tuple[Message, ...] | None] = {}  # by response; None: its log has what was said
+        self._sizes: dict[str, int] = {}  # where its log has not: the bytes of the frames that said it
         self._answers: dict[str, _Answer] = {}  # the newest of each lane, by response
         self._tasks: asyncio.TaskGroup
         self._last_sent = 0.0
@@ -213,7 +222,7 @@ class SocketConnection:
         except TimeoutError as exc:
             raise ApiError(503, "too many large bodies at once", code="overloaded") from exc
         body.pop("stream_id", None)
-        lane.waiting.append(_Create(body, claim))
+        lane.waiting.append(_Create(body, claim, size=size))
         self._wake(lane)
 
     def _wake(self, lane: _Lane) -> None:
@@ -263,7 +272,7 @@ class SocketConnection:
         asked = await self._runs.parse(request, body)
         history = await self._runs.history(request, asked, self._local)
         if create.body.get("generate") is False:
-            await self._warm(lane, asked, history)
+            await self._warm(lane, asked, history, create.size)
             return
         run = await self._runs.begin(request, asked, history, over_socket=True)
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
@@ -272,13 +281,21 @@ class SocketConnection:
         self._answers = {key: each for key, each in self._answers.items() if each.lane is not lane or each.stubs}
         self._answers[answer.id] = answer
         try:
+            await self._shown(answer, asked)
+        finally:
+            if not answer.stubs:
+                answer.let_go()
+
+    async def _shown(self, answer: _Answer, asked: ResponsesRequest) -> None:
+        try:
             await self._follow(answer)
         except BaseException:
             if not asked.is_stored:
-                await self._pipeline.run_to_end(self._runs.stop(run))
+                with suppress(JournalError):  # what ended the response is told, and a cancellation goes on
+                    await self._pipeline.run_to_end(self._runs.stop(answer.run))
             raise
         if answer.end is not None and answer.end["status"] == "failed":
-            self._forget(lane, create)
+            self._forget(answer.lane, answer.create)
         elif not asked.is_stored:
             self._local.setdefault(answer.id, None)
         await self._after(answer)
@@ -288,6 +305,15 @@ class SocketConnection:
         parent = str(create.body.get("previous_response_id") or "")
         if (answer := self._answers.get(parent)) is None or answer.lane is lane:
             self._local.pop(parent, None)
+            self._sizes.pop(parent, None)
+
+    def _keep(self, response_id: str, said: tuple[Message, ...], size: int) -> None:
+        """What was said up to a response without a log. The oldest of them are forgotten where all together are larger
+        than one request may be (L143)."""
+        self._local[response_id], self._sizes[response_id] = said, size
+        while len(self._sizes) > 1 and sum(self._sizes.values()) > self._pipeline.max_body_bytes:
+            oldest = next(iter(self._sizes))
+            del self._sizes[oldest], self._local[oldest]
 
     async def _follow(self, answer: _Answer) -> None:
         """Sends the events of the run as they come. Raises what made it fail before the first of them."""
@@ -343,13 +369,19 @@ class SocketConnection:
         number = answer.sent
         event = {"type": "response.incomplete", "sequence_number": number, "response": answer.end}
         said = {"model": "-", "input": [item for item in answer.output if item["type"] == "message"]}
-        self._local[answer.id] = (*(answer.said or ()), *RESPONSES.parse_client_request(said).request.messages)
+        messages = RESPONSES.parse_client_request(said).request.messages
+        size = answer.create.size + self._sizes.get(str(answer.create.body.get("previous_response_id") or ""), 0)
+        self._keep(answer.id, (*(answer.said or ()), *messages), size)
         await self._send(frames.event_frame(event, answer.lane.stream_id))
 
-    async def _warm(self, lane: _Lane, asked: ResponsesRequest, history: tuple[Message, ...]) -> None:
-        """`generate: false`: a response without output, from which the client goes on. No model is asked."""
+    async def _warm(self, lane: _Lane, asked: ResponsesRequest, history: tuple[Message, ...], size: int) -> None:
+        """`generate: false`: a response without output, from which the client goes on. No model is asked. Raises
+        `ApiError` 413."""
         response_id = RESPONSES.id_prefix + random_hex(24)
-        self._local[response_id] = (*history, *asked.client_request.request.messages)
+        size += self._sizes.get(asked.previous_response_id or "", 0)
+        if size > self._pipeline.max_body_bytes:
+            raise ApiError(413, "this connection keeps no longer conversation", code="request_too_large")
+        self._keep(response_id, (*history, *asked.client_request.request.messages), size)
         for _, frame in frames.event_frames(warmed_response(response_id, asked), lane.stream_id):
             await self._send(frame)
 
@@ -359,6 +391,7 @@ class SocketConnection:
         answer = self._answers.get(str(event.get("previous_response_id")))
         number, stream_id = (answer.sent, answer.lane.stream_id) if answer is not None else (0, "")
         try:
+            await self._pipeline.admit_call(self._request, counted=False)  # its key may be revoked by now
             given = steering.check_input(event)
             async with _steerable(answer) as steered:
                 await self._accept(steered, given)

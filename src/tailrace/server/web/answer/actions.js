@@ -1,26 +1,34 @@
 // What people do with a question and its answer: copy it, ask again, ask otherwise, go on from there elsewhere.
 
+import { iconButton } from "../icons.js";
 import { ask } from "../net/api.js";
 import { copyText } from "./copy.js";
 import { button, element, make } from "./dom.js";
-import { wantReasoning, wantsReasoning } from "./reasoning.js";
 import { typedQuestion } from "./speaker.js";
 
-/** Offers them below the answer of `view`. `fork(view, body, button)` begins another conversation and goes there. */
-export function offerActions(view, fork) {
-  const form = (label, text, body) => forkForm(label, text, (asked, pressed) => fork(view, { ...body, ...asked }, pressed));
-  view.offer("Copy", (pressed) => copyText(view.text(), pressed));
-  view.offer("Regenerate", (pressed) => fork(view, { after: 0 }, pressed));
-  view.offer("Edit", () => view.openForm(form(editLabel(view), typedQuestion(view), { after: 0, keep_files: true })));
-  view.offer("Fork from here", () => view.openForm(form("Next message", "", { after: view.seq })));
-  const thinking = view.offer("Thinking", (pressed) => {
-    const wanted = pressed.getAttribute("aria-pressed") !== "true";
-    pressed.setAttribute("aria-pressed", String(wanted));
-    wantReasoning(wanted);
-    view.showReasoning(wanted);
+/** Offers them below the answer of `view`. `again(view, body, button)` asks for a further version of it, and
+ * `fork(view, body, button)` begins another conversation. */
+export function offerActions(view, { again, fork }) {
+  const figures = iconButton("info", "Figures", () => {
+    view.facts.node.hidden = !view.facts.node.hidden;
+    figures.setAttribute("aria-expanded", String(!view.facts.node.hidden));
   });
-  thinking.setAttribute("aria-pressed", String(wantsReasoning()));
-  view.offerThoughts(thinking);
+  figures.setAttribute("aria-expanded", "false");
+  view.addActions(
+    view.versions.node,
+    iconButton("copy", "Copy", (pressed) => copyText(view.text(), pressed)),
+    iconButton("refresh-cw", "Regenerate", (pressed) => again(view, {}, pressed)),
+    iconButton("pencil", "Edit", () => {
+      const send = (asked, pressed) => again(view, { ...asked, keep_files: true }, pressed);
+      view.openForm(askForm({ label: editLabel(view), text: typedQuestion(view), verb: "Send edited", send }));
+    }),
+    iconButton("git-fork", "Fork from here", () => {
+      const send = (asked, pressed) => fork(view, { ...asked, after: view.seq }, pressed);
+      view.openForm(askForm({ label: "Next message", text: "", verb: "Send in a new conversation", send }));
+    }),
+    figures,
+    view.inspect,
+  );
 }
 
 function editLabel({ speaker, node }) {
@@ -34,13 +42,13 @@ async function otherModels() {
   return data.map(({ id }) => id).filter((id) => id.includes("/"));
 }
 
-/** A message and a model for another conversation: that of a question that is asked otherwise, or of what follows it. */
-function forkForm(label, text, send) {
+/** A message and a model for it: that of a question that is asked otherwise, or of what follows it. */
+function askForm({ label, text, verb, send }) {
   const message = make("textarea");
   message.rows = 2;
   message.value = text;
   const model = element("select", [choice("", "the same model")]);
-  const start = element("button", ["Send in a new conversation"], "primary");
+  const start = element("button", [verb], "primary");
   start.type = "submit";
   const cancel = button("Cancel", () => form.remove());
   const form = element(
@@ -52,10 +60,10 @@ function forkForm(label, text, send) {
     ],
     "fork-form",
   );
-  const submit = (event) => {
+  const submit = async (event) => {
     event.preventDefault();
     const input = message.value.trim();
-    if (input) send({ input, ...(model.value && { model: model.value }) }, start);
+    if (input && (await send({ input, ...(model.value && { model: model.value }) }, start))) form.remove();
   };
   form.addEventListener("submit", submit);
   form.addEventListener("keydown", (event) => {

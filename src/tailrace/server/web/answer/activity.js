@@ -17,6 +17,7 @@ export class Activity {
     this.since = now();
     this.tries = 0;
     this.model = "";
+    this.thought = null; // that goes on, and says so itself
     this.said = false; // part of the answer has been shown
     if (ticking) this.timer = setInterval(() => this.tick(), TICK_MS);
     this.set("Thinking");
@@ -73,6 +74,7 @@ export class Activity {
   }
 
   tick() {
+    this.thought?.tick();
     if (this.seen && !this.node.isConnected) clearInterval(this.timer); // the conversation is no longer shown
     this.seen = this.node.isConnected;
     this.draw();

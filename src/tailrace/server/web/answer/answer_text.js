@@ -1,7 +1,7 @@
 // A text of an answer: what the model says before, between or after its tools.
 
 import { make } from "./dom.js";
-import { GrowingMarkdown } from "./markdown.js";
+import { GrowingMarkdown } from "./markdown/growing_markdown.js";
 
 /** One text of the answer. Its pieces are kept by attempt: one that is withdrawn takes its own with it. */
 export class AnswerText {
@@ -24,11 +24,12 @@ export class AnswerText {
 
   /** It is not the last one any more: off the screen it need not be laid out. */
   settle() {
+    this.isWhole = true; // nothing follows: marks that are open at its end are text
     this.node.className = "message ended";
   }
 
   draw() {
-    this.markdown.draw();
+    this.markdown.draw({ isWhole: this.isWhole });
   }
 
   source() {

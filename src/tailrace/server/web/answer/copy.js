@@ -1,18 +1,21 @@
 // To the clipboard, also where the page is not served over https.
 
+import { show } from "../icons.js";
+
 const SAID_MS = 1500;
 
+/** `pressed` is a button with the icon of copying; it says for a moment how it went. */
 export async function copyText(text, pressed) {
   const done = await toClipboard(text);
-  const label = pressed.textContent;
-  if (!pressed.dataset.said) setTimeout(() => restore(pressed, label), SAID_MS);
-  pressed.dataset.said = "yes";
-  pressed.textContent = done ? "Copied" : "Not copied";
+  const label = pressed.dataset.label ?? pressed.title;
+  if (!pressed.dataset.label) setTimeout(() => restore(pressed, label), SAID_MS);
+  pressed.dataset.label = label;
+  show(pressed, done ? "check" : "circle-alert", done ? "Copied" : "Not copied");
 }
 
 function restore(pressed, label) {
-  delete pressed.dataset.said;
-  pressed.textContent = label;
+  delete pressed.dataset.label;
+  show(pressed, "copy", label);
 }
 
 async function toClipboard(text) {

@@ -29,17 +29,17 @@ export class RunEnding {
     this.answered = false;
   }
 
-  /** `fork(body, button)` begins another conversation from the run. Returns what is told of it quietly. */
-  show(status, error, { id, fork }) {
+  /** Returns what is told of it quietly. */
+  show(status, error, id) {
     this.node.replaceChildren();
     this.node.className = "ending";
-    if (status === "failed") this.fail(error, id, fork);
+    if (status === "failed") this.fail(error, id);
     if (!QUIET[status]) return "";
     const why = error?.message === INTERRUPTED ? "" : error?.message;
     return why ? `${QUIET[status]}: ${why}` : QUIET[status];
   }
 
-  fail(error, id, fork) {
+  fail(error, id) {
     this.node.className = "ending failure";
     this.status = error?.status ?? 0;
     this.facts = make("span");
@@ -47,7 +47,7 @@ export class RunEnding {
     const words = error?.message ? `: ${error.message}` : "";
     const said = element("div", [element("p", [element("strong", ["The run failed"]), this.facts, words]), this.advice]);
     said.setAttribute("role", "alert");
-    const retry = button("Retry", () => this.retry(id, fork, retry), "primary");
+    const retry = button("Retry", () => this.retry(id, retry), "primary");
     this.refused = make("p", "advice");
     this.node.append(said, element("div", [retry], "choices"), attemptList(id), this.refused);
   }
@@ -65,8 +65,8 @@ export class RunEnding {
     this.advice.textContent = words ? `${words[0].toUpperCase()}${words.slice(1)}.` : "";
   }
 
-  /** The same question again, in its place; in a conversation of its own where another message has followed. */
-  async retry(id, fork, pressed) {
+  /** The same question again, in its place. */
+  async retry(id, pressed) {
     pressed.disabled = true;
     this.refused.textContent = "";
     try {
@@ -74,8 +74,7 @@ export class RunEnding {
       pressed.textContent = "Asked again";
     } catch (problem) {
       pressed.disabled = false;
-      if (problem.status === 400 && fork) await fork({ after: 0 }, pressed);
-      else tellRefusal(this.refused, problem, "The server cannot be reached. Try again.");
+      tellRefusal(this.refused, problem, "The server cannot be reached. Try again.");
     }
   }
 }

@@ -1,13 +1,8 @@
-// What the model thought, folded away. It is asked for only by who wants to see it.
+// What the model thought, where it did, folded away: how long it took, and the text for who opens it.
 
 import { element, make } from "./dom.js";
-import { GrowingMarkdown } from "./markdown.js";
-import { seconds } from "./words.js";
-
-const KEPT = "tailrace.reasoning";
-
-export const wantsReasoning = () => localStorage.getItem(KEPT) === "true";
-export const wantReasoning = (wanted) => localStorage.setItem(KEPT, String(wanted));
+import { GrowingMarkdown } from "./markdown/growing_markdown.js";
+import { elapsed, seconds } from "./words.js";
 
 export class Thought {
   constructor(now) {
@@ -25,16 +20,25 @@ export class Thought {
     this.stale = true;
   }
 
+  tick() {
+    if (!this.ended) this.summary.textContent = `Thinking for ${elapsed(this.now() - this.began)}`;
+  }
+
   /** `known`: how long it took was seen. */
   end(known = true) {
     if (this.ended) return;
     this.ended = true;
-    this.summary.textContent = known ? `Thought for ${seconds(this.now() - this.began)}` : "Thought";
+    this.stale = true;
+    this.tell(known ? this.now() - this.began : 0);
+  }
+
+  tell(tookS) {
+    this.summary.textContent = tookS ? `Thought for ${seconds(tookS)}` : "Thought";
   }
 
   draw() {
     if (!this.stale || !this.node.open) return;
     this.stale = false;
-    this.markdown.draw();
+    this.markdown.draw({ isWhole: this.ended });
   }
 }

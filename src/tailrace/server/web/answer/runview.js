@@ -1,28 +1,33 @@
 // One run on the screen: what its log changes, and the nodes that show it.
 
 import { RunApprovals } from "../approvals/run_approvals.js";
+import { iconLink } from "../icons.js";
 import { Activity } from "./activity.js";
 import { AnswerText } from "./answer_text.js";
 import { make } from "./dom.js";
 import { RunEnding } from "./failure.js";
-import { render } from "./markdown.js";
+import { drawMarkdown } from "./markdown/growing_markdown.js";
 import { Thought } from "./reasoning.js";
 import { RunChanges, piecesOf } from "./run_changes.js";
+import { VersionSwitch } from "../conversation/versions.js";
 import { NextMessages, inputText } from "./next_messages.js";
 import { RunFacts } from "./run_facts.js";
 import { spokenText } from "./speaker.js";
+import { onceSeen } from "./once_seen.js";
 import { ToolCards } from "./tool_cards.js";
 
 export { make };
 
 export class RunView {
   /**
-   * `load(query)` resolves to the run's state, where there is a server to ask; `now()` is the time in seconds.
+   * `load(query)` resolves to the run's state and `timeline()` to its timeline, where there is a server to ask; `now()` is
+   * the time in seconds.
    */
-  constructor(question, { load = null, now = () => Date.now() / 1000, speaker = "" } = {}) {
+  constructor(question, { load = null, timeline = null, now = () => Date.now() / 1000, speaker = "" } = {}) {
     this.question = question ?? "";
     this.speaker = speaker; // who asked, where several people share the conversation; `question` begins with it
     this.load = load;
+    this.timeline = timeline;
     this.now = now;
     this.id = "";
     this.seq = 0;
@@ -38,15 +43,14 @@ export class RunView {
     this.setBusy(true);
     this.note = make("p", "note");
     this.ending = new RunEnding();
-    this.fork = null; // begins another conversation from this run
     this.steered = null; // is told what became of a message for this run
     this.next = new NextMessages(load && ((id) => this.takeBack?.(id)));
     this.facts = new RunFacts();
-    this.actions = make("div", "choices actions");
+    this.versions = new VersionSwitch();
+    this.inspect = iconLink("activity", "Inspect", "");
+    this.actions = make("div", "actions");
     this.actions.hidden = true;
-    this.hasThoughts = false; // as far as is known
-    this.thoughtsButton = null;
-    this.node.append(this.body, this.activity.node, this.next.node, this.note, this.ending.node, this.facts.node, this.actions);
+    this.node.append(this.body, this.activity.node, this.next.node, this.note, this.ending.node, this.actions, this.facts.node);
     this.reset();
   }
 
@@ -71,6 +75,7 @@ export class RunView {
     this.approvals = new RunApprovals(() => this.id);
     this.dirty = new Set(); // what has something to draw
     this.attempts = new Map(); // node of the body → the attempt that it is of
+    this.asked = new Map(); // approval id → the index of the call that it is about
     this.next.clear();
   }
 
@@ -79,14 +84,9 @@ export class RunView {
     return this.texts.map((text) => text.source().trim()).filter(Boolean).join("\n\n");
   }
 
-  /** A button below the answer; buttons are shown once the run has ended. */
-  offer(label, action) {
-    const button = make("button", "quiet");
-    button.type = "button";
-    button.textContent = label;
-    button.addEventListener("click", () => action(button));
-    this.actions.append(button);
-    return button;
+  /** What is below the answer once the run has ended. */
+  addActions(...nodes) {
+    this.actions.append(...nodes);
   }
 
   /** A form below the answer, in place of the one that was there. */
@@ -121,7 +121,7 @@ export class RunView {
       if (!text || role === "tool") continue;
       const said = make("div", role === "user" ? "question" : "message");
       if (role === "user") said.textContent = this.speaker ? spokenText(text) : text;
-      else render(said, text);
+      else drawMarkdown(said, text);
       earlier.append(said);
     }
     this.node.prepend(earlier);
@@ -149,10 +149,12 @@ export class RunView {
         else this.toolEnded({ ...change, duration: change.duration_s });
         return undefined;
       case "Asked":
+        this.asked.set(change.question.approval_id, change.index);
         this.ask(change.question, null, change.attempt);
         return this.tellDoing();
       case "Answered":
         this.approvals.answered(change.answer);
+        this.tellDenial(change.answer, this.asked.get(change.answer.approval_id));
         return this.tellDoing();
       case "Steered":
         this.steer(change.steer);
@@ -210,7 +212,7 @@ export class RunView {
     this.endThought();
     this.activity.text();
     if (!this.open) {
-      this.texts.at(-1)?.settle();
+      this.settleLast();
       this.open = new AnswerText();
       this.texts.push(this.open);
       this.body.append(this.open.node);
@@ -218,6 +220,12 @@ export class RunView {
     }
     this.open.add(piece, attempt);
     this.dirty.add(this.open);
+  }
+
+  settleLast() {
+    const last = this.texts.at(-1);
+    last?.settle();
+    if (last) this.dirty.add(last);
   }
 
   withdraw({ attempt, discarded = true }) {
@@ -231,50 +239,47 @@ export class RunView {
   think(piece) {
     if (!this.thought || this.thought.ended) {
       if (!piece.trim()) return; // some models send blank thoughts
-      this.knowThoughts(true);
       this.thought = new Thought(this.now);
       this.body.append(this.thought.node);
       this.open = null;
+      this.activity.rest(); // the thought itself says how long it takes
+      this.activity.thought = this.thought;
     }
     this.thought.add(piece);
     this.dirty.add(this.thought);
   }
 
   endThought(known = true) {
-    this.thought?.end(known);
-  }
-
-  /** `button` shows and hides what the model thought: it is there once the model is known to have thought. */
-  offerThoughts(button) {
-    this.thoughtsButton = button;
-    this.knowThoughts(this.hasThoughts);
-  }
-
-  knowThoughts(some) {
-    this.hasThoughts ||= Boolean(some);
-    if (this.thoughtsButton) this.thoughtsButton.hidden = !this.hasThoughts;
-  }
-
-  /** What the model thought, above its answer: as the server tells it, or gone. */
-  async showReasoning(wanted) {
-    for (const shown of [...this.body.childNodes]) if (shown.className === "thought") shown.remove();
-    this.thought = null;
-    const state = wanted && this.load ? await this.load("reasoning=true").catch(() => null) : null;
-    if (!state) return;
-    this.restoreReasoning(state.reasoning, state.reasoning_pieces);
-    this.draw();
+    if (!this.thought || this.thought.ended) return;
+    this.thought.end(known);
+    this.dirty.add(this.thought);
+    this.activity.thought = null;
+    this.activity.set("Thinking");
   }
 
   /** What each attempt thought, before what it said and did. */
-  restoreReasoning(text, pieces) {
+  restoreReasoning(text, pieces, isRunning) {
     const source = typeof text === "string" ? text : (text?.text ?? "");
+    const thoughts = [];
     for (const [attempt, thought] of piecesOf({ text: source, pieces: pieces ?? text?.pieces })) {
       if (!thought.trim()) continue;
       this.think(thought);
-      this.endThought(false);
       const after = [...this.body.childNodes].find((node) => this.attempts.get(node) >= attempt);
       after?.before(this.thought.node);
+      thoughts.push(this.thought);
+      if (after || !isRunning) this.endThought(false);
     }
+    if (thoughts.length) this.tellThinkingTimes(thoughts);
+  }
+
+  /** How long each thought took, from the run's timeline, once the run is near the screen. */
+  tellThinkingTimes(thoughts) {
+    if (!this.timeline) return;
+    onceSeen(this.node, async () => {
+      const { items } = await this.timeline().catch(() => ({ items: [] }));
+      const known = items.filter(({ kind, end }) => kind === "reasoning" && end !== undefined);
+      if (known.length === thoughts.length) known.forEach(({ start, end }, at) => thoughts[at].ended && thoughts[at].tell(end - start));
+    });
   }
 
   // ── messages for the run ─────────────────────────────────────────────────────────────────────────────────
@@ -344,6 +349,11 @@ export class RunView {
     this.open = null;
   }
 
+  /** The line of the question tells of a denial, with its reason: the card of the call would tell it again. */
+  tellDenial({ decision }, index) {
+    if (decision === "deny") this.tools.hide(index);
+  }
+
   // ── the state of a run that was not watched from its beginning ───────────────────────────────────────────
 
   restore(state) {
@@ -365,14 +375,14 @@ export class RunView {
       }
       for (const approval of asked.get(item) ?? []) this.restoreApproval(approval, item.attempt);
       this.tool(item);
+      for (const approval of asked.get(item) ?? []) this.tellDenial(approval, item.index ?? 0);
       if (item.ok !== undefined && item.ok !== null) this.toolEnded(item);
     }
     for (const approval of asked.get(null)) this.restoreApproval(approval, Infinity);
     steersBefore(Infinity);
     for (const { arguments: text = "", index = 0, ...call } of state.calls ?? []) this.writeCall({ ...call, index, text });
     if (this.approvals.waits) this.tellDoing();
-    this.restoreReasoning(state.reasoning, state.reasoning_pieces);
-    this.knowThoughts(state.has_reasoning);
+    this.restoreReasoning(state.reasoning, state.reasoning_pieces, state.status === "running");
     this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by });
     if (state.status && state.status !== "running" && state.status !== "pending") this.restoreEnding(state);
     this.tools.tellOutcomes(this.node);
@@ -396,27 +406,31 @@ export class RunView {
 
   finish(status, error) {
     this.status = status;
+    const last = this.texts.at(-1);
+    if (last && status === "completed") {
+      last.isWhole = true; // what is cut or stopped keeps no open marks
+      this.dirty.add(last);
+    }
     this.actions.hidden = false;
     this.activity.end();
     this.endThought();
-    this.facts.know({ id: this.id });
     this.facts.show();
-    this.note.textContent = this.ending.show(status, error, { id: this.id, fork: this.fork });
+    this.inspect.href = `/?run=${encodeURIComponent(this.id)}`;
+    this.note.textContent = this.ending.show(status, error, this.id);
     this.approvals.end();
     this.tools.interrupt();
   }
 
   restoreEnding(state) {
     this.finish(state.status, state.error);
-    if (state.status === "failed" || state.has_reasoning === undefined) this.loadSummary();
+    if (state.status === "failed") this.loadSummary();
   }
 
-  /** What only the server can tell of a run that has ended: its cost, whether its model thought, and what to do about a failure. */
+  /** What only the server can tell of a run that has ended: its cost, and what to do about a failure. */
   async loadSummary() {
     const state = await this.load?.("").catch(() => null);
     if (!state) return;
     this.ending.learn(state);
-    this.knowThoughts(state.has_reasoning);
     this.facts.know({ cost_usd: state.cost_usd, duration_s: state.duration_s, model: state.answered_by });
   }
 }

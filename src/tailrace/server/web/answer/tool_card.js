@@ -1,10 +1,8 @@
 // A tool call as a card: one line that says what was called and what became of it, and behind it the arguments, the
 // output and what the call changed. What is behind it is made when it is opened.
 
-import { CodeBlock } from "./code/code_block.js";
-import { changeOf } from "./code/diff.js";
+import { CodeBlock, languageOfFile } from "./code/code_block.js";
 import { element, fill, make } from "./dom.js";
-import { languageOfFile } from "./code/languages.js";
 import { seconds } from "./words.js";
 
 const EXIT = /\[(exit code \d+|ended by signal \d+|ended after \d+ s)[^\]\n]*\]$/;
@@ -92,7 +90,7 @@ export class ToolCard {
     const words = [];
     if (state === "done") {
       const change = changeOf(name, this.args, outcome);
-      if (change) words.push(`+${change.added} −${change.removed}`);
+      if (change) words.push(change.added || change.removed ? `+${change.added} −${change.removed}` : "unchanged");
     }
     if (WORDS[state]) words.push(WORDS[state]);
     if (state === "failed") words.push(EXIT.exec(lastLine(outcome?.output ?? ""))?.[1] ?? "failed");
@@ -144,12 +142,26 @@ export class ToolCard {
     if (!outcome) return [];
     const parts = [];
     if (outcome.not_executed) parts.push(element("p", [`Not executed: ${outcome.not_executed.reason}`]));
+    if (outcome.not_executed) return parts; // its output is the same words for the model
     if (outcome.output) parts.push(code("Output", "", outcome.output));
-    else if (!outcome.not_executed) parts.push(element("p", ["No output."], "soft"));
+    else parts.push(element("p", ["No output."], "soft"));
     for (const { name, media_type: type } of outcome.files ?? []) parts.push(element("p", [`File: ${name} (${type})`], "soft"));
     return parts;
   }
 }
+
+/** The lines that a call of `patch` or `write_file` changes, and how many come and go: as recorded, and of a patch that has
+ * not run yet as it was asked for. Null where that is not known. */
+function changeOf(name, args, outcome) {
+  const { added = 0, removed = 0, diff = "" } = outcome?.change ?? {};
+  if (outcome?.change) return { added, removed, lines: diff.replace(/\n $/, "").split("\n").filter((_, at) => diff || at) };
+  if (name !== "patch" || typeof args?.old !== "string" || typeof args.new !== "string") return null;
+  const gone = linesOf(args.old).map((line) => `-${line}`);
+  const come = linesOf(args.new).map((line) => `+${line}`);
+  return { added: come.length, removed: gone.length, lines: [...gone, ...come] };
+}
+
+const linesOf = (text) => (text ? text.replace(/\n$/, "").split("\n") : []);
 
 function code(label, language, text) {
   const block = new CodeBlock();

@@ -1,5 +1,6 @@
 // The tool calls of one run, by their index: being written, waiting, running, ended.
 
+import { onceSeen } from "./once_seen.js";
 import { ToolCard } from "./tool_card.js";
 
 export class ToolCards {
@@ -44,6 +45,11 @@ export class ToolCards {
     card.end(event);
     this.open.delete(card);
     return card;
+  }
+
+  hide(index) {
+    const card = this.cards.get(index);
+    if (card) card.node.hidden = true;
   }
 
   /** The run has ended: what has not ended by itself never will. */
@@ -99,13 +105,10 @@ export class ToolCards {
   /** Tells of each call how it ended as soon as `shown` is near the screen: an exit code, lines written. */
   tellOutcomes(shown) {
     const ended = [...this.cards.values()].filter((card) => !card.outcome && !this.open.has(card));
-    if (!this.load || !ended.length || typeof IntersectionObserver === "undefined") return;
-    const observer = new IntersectionObserver(([seen]) => {
-      if (!seen.isIntersecting) return;
-      observer.disconnect();
+    if (!this.load || !ended.length) return;
+    onceSeen(shown, () => {
       for (const card of ended) this.outcomeOf(card.index).then((outcome) => outcome && card.know(outcome), () => {});
     });
-    observer.observe(shown);
   }
 }
 

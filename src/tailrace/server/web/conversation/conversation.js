@@ -2,13 +2,15 @@
 // connection that breaks is taken up again after the last event that was seen.
 
 import { offerActions } from "../answer/actions.js";
-import { wantsReasoning } from "../answer/reasoning.js";
+import { make } from "../answer/dom.js";
 import { RunView } from "../answer/runview.js";
 import { ask, newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
 import { atNextFrame } from "../next_frame.js";
 import { fileChips, filesOf, titleOf } from "./question_files.js";
+import { addImages, keptImage } from "./question_images.js";
+import { Versions } from "./versions.js";
 
 const SHOWN_RUNS = 30;
 const LINKED_RUNS = 50; // forks are looked for among the latest
@@ -30,7 +32,9 @@ export class Conversation {
       changed();
     };
     this.title = "";
-    this.runs = new Map(); // id → {view, question, waiting: ids of open approvals}, in the order of the ids: of time
+    // id → {view, question, waiting: ids of open approvals, previous: as for `Versions`}, in the order of the ids: of time
+    this.runs = new Map();
+    this.shown = ""; // the last run of those that are shown, where turns have several versions
     this.cursor = ""; // <run>:<seq> of the last event of the session that was seen
     this.posting = Promise.resolve(); // the last message, until its run has an id
     this.sent = new Map(); // what was said here to the run under way, by the message's id
@@ -45,7 +49,7 @@ export class Conversation {
   /** Its runs so far, then what happens. Resolves to whether there is such a conversation. */
   async open() {
     if (!this.session) return true;
-    const path = this.path(`?limit=${SHOWN_RUNS}&reasoning=${wantsReasoning()}`);
+    const path = this.path(`?limit=${SHOWN_RUNS}&reasoning=true`);
     const found = await read(path, { signal: this.closing.signal }).catch((error) => {
       if (error.status === 404) return null;
       throw error;
@@ -56,6 +60,7 @@ export class Conversation {
     this.caughtUp = Promise.all(found.data.map((state) => this.restore(state)));
     const live = found.data.find((state) => RUNNING.has(state.status)) ?? found.data.at(-1);
     if (live) this.cursor = `${live.id}:${live.seq}`;
+    this.arrange(found.data.at(-1)?.id ?? "");
     this.drawNow();
     this.offerEarlier();
     this.scroll.toEnd();
@@ -108,7 +113,7 @@ export class Conversation {
   }
 
   get lastQuestion() {
-    return [...this.runs.values()].at(-1)?.question ?? "";
+    return this.runs.get(this.shown)?.question ?? "";
   }
 
   // ── watching ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,7 +124,7 @@ export class Conversation {
     this.streaming = streaming;
     const after = () => (this.cursor ? `&after=${encodeURIComponent(this.cursor)}` : "");
     const wanted = AbortSignal.any([this.closing.signal, streaming.signal]);
-    const place = () => [this.path(`/stream?reasoning=${wantsReasoning()}${after()}`), {}];
+    const place = () => [this.path(`/stream?reasoning=true${after()}`), {}];
     await this.caughtUp;
     const hold = (signal) =>
       follow({
@@ -162,6 +167,7 @@ export class Conversation {
     const later = [...this.runs].filter(([id]) => id > summary.id); // asked here before this was heard of
     this.begin(summary.input, summary.id, { ...summary, above: later[0]?.[1].view.node });
     for (const [id, run] of later) this.runs.delete(id) && this.runs.set(id, run);
+    this.arrange(later.at(-1)?.[0] ?? summary.id);
     this.changed();
   }
 
@@ -189,7 +195,7 @@ export class Conversation {
     await follow({
       place: () => {
         const seen = run.view.seq ? { "Last-Event-ID": String(run.view.seq) } : {};
-        return [`/runs/${encodeURIComponent(id)}/stream?reasoning=${wantsReasoning()}`, seen];
+        return [`/runs/${encodeURIComponent(id)}/stream?reasoning=true`, seen];
       },
       hear: ({ data }) => this.applyTo(run, JSON.parse(data)),
       wanted: () => !run.view.ended && (run.view.seq ?? 0) < seq && !this.closed,
@@ -200,24 +206,29 @@ export class Conversation {
 
   // ── showing ───────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** `images`: so many were attached that are not here to be shown. `above`: the run that follows it. */
-  show(question, { above = null, images = 0, speaker = "" } = {}) {
+  /** `pictures`: addresses of images that were sent with it. `above`: the run that follows it. */
+  show(question, { above = null, pictures = [], speaker = "" } = {}) {
     const { text, files } = filesOf(question);
-    if (images) files.push(images === 1 ? "1 image" : `${images} images`);
     const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
-    const view = new RunView(text, { load, speaker });
-    if (files.length) view.node.querySelector(".question")?.append(fileChips(files));
+    const timeline = () => read(`/runs/${encodeURIComponent(view.id)}/timeline`);
+    const view = new RunView(text, { load, timeline, speaker });
+    if (!text && pictures.length) view.node.prepend(make("div", "question"));
+    const asked = view.node.querySelector(".question");
+    if (files.length) asked?.append(fileChips(files));
+    if (asked) addImages(asked, pictures);
     view.takeBack = (id) => this.takeBack(view, id).catch(this.complain);
     view.steered = (steer) => this.steered(steer);
-    view.fork = (body, button) => this.startFork(view, body, button);
-    offerActions(view, (...wanted) => this.startFork(...wanted));
+    offerActions(view, { again: (...wanted) => this.askAgain(...wanted), fork: (...wanted) => this.startFork(...wanted) });
     if (above) above.before(view.node);
     else this.log.append(view.node);
     return view;
   }
 
-  begin(question, id, place) {
-    const run = { view: this.show(question, place), question: filesOf(question).text, waiting: new Set() };
+  /** `images`: how many the server keeps of this run. */
+  begin(question, id, { images = 0, previous_run: previous = null, ...place } = {}) {
+    const kept = Array.from({ length: images }, (_, number) => keptImage(id, number));
+    const view = this.show(question, { pictures: kept, ...place });
+    const run = { view, question: filesOf(question).text, waiting: new Set(), previous };
     run.view.id = id;
     this.title ||= run.question;
     if (id) this.runs.set(id, run);
@@ -226,13 +237,30 @@ export class Conversation {
 
   /** Resolves once it is as it was told. */
   async restore(state, place) {
-    const run = this.begin(state.input, state.id, { ...place, images: state.images, speaker: state.speaker });
+    const { images, speaker, previous_run } = state;
+    const run = this.begin(state.input, state.id, { ...place, images, speaker, previous_run });
     if (state.forked_from) return this.catchUp(state.id, run, state.seq);
     run.view.restore(state);
     run.view.seq = state.seq;
     run.waiting = openApprovals(state);
     this.touched.add(run.view);
     return undefined;
+  }
+
+  /** Shows the runs that lead to this one, of each turn one version. */
+  arrange(shown) {
+    this.shown = shown;
+    const versions = new Versions(this.runs);
+    const path = versions.path(shown);
+    for (const [id, { view }] of this.runs) {
+      view.node.hidden = !path.has(id);
+      const all = versions.of(id);
+      const at = all.indexOf(id);
+      view.versions.show(at + 1, all.length, (step) => {
+        this.arrange(versions.latest(all[at + step]));
+        this.runs.get(all[at + step]).view.versions.focus(step);
+      });
+    }
   }
 
   /** At most once per frame, whatever arrives in between. */
@@ -266,7 +294,7 @@ export class Conversation {
     button.disabled = true;
     try {
       const before = `&before=${encodeURIComponent(this.earlier)}`;
-      const path = this.path(`?limit=${SHOWN_RUNS}&reasoning=${wantsReasoning()}${before}`);
+      const path = this.path(`?limit=${SHOWN_RUNS}&reasoning=true${before}`);
       const found = await read(path, { signal: this.closing.signal });
       const below = this.log.scrollHeight - this.log.scrollTop;
       const later = [...this.runs];
@@ -277,6 +305,7 @@ export class Conversation {
       this.earlier = found.page?.more ? found.page.next : null;
       button.remove();
       this.offerEarlier();
+      this.arrange(this.shown);
       this.drawNow();
       this.log.scrollTop = this.log.scrollHeight - below; // what was read stays where it is
       this.log.focus({ preventScroll: true });
@@ -335,15 +364,17 @@ export class Conversation {
   async ask(text, parts, model) {
     const input = parts.length ? [{ role: "user", content: [{ type: "text", text }, ...parts] }] : text;
     const question = text + parts.map((part) => part.text ?? "").join("");
-    const run = this.begin(question, "");
+    const pictures = parts.flatMap(({ image_url: image }) => (image ? [image.url] : []));
+    const run = this.begin(question, "", { pictures });
+    if (this.shown && this.shown !== [...this.runs.keys()].at(-1)) run.previous = this.shown; // an older version is shown
     const { activity } = run.view;
     activity.set("Sending");
     const waiting = setTimeout(() => activity.set(NOT_TAKEN, activity.since), NOT_TAKEN_MS);
-    addImages(run.view, parts);
     this.draw(run.view);
     this.scroll.toEnd();
     // The key makes a retry by the browser harmless: it finds the run instead of starting another.
     const body = { input, session: this.session, idempotency_key: newId(), busy: "queue", ...(model && { model }) };
+    if (run.previous !== null) body.previous_run = run.previous;
     this.asking += 1;
     tellState();
     const posted = post("/runs", body)
@@ -357,6 +388,7 @@ export class Conversation {
         run.view.id = id;
         run.view.activity.set("Thinking");
         this.runs.set(id, run);
+        this.arrange(id);
       },
       () => {
         run.view.node.remove();
@@ -373,6 +405,23 @@ export class Conversation {
   stop() {
     const id = this.current?.view.id;
     return id ? post(`/runs/${encodeURIComponent(id)}/stop`, {}) : Promise.resolve();
+  }
+
+  /** A further version of this run's turn, in its place. Resolves to whether the server has taken it. */
+  async askAgain(view, body, button) {
+    button.disabled = true;
+    try {
+      await post(`/runs/${encodeURIComponent(view.id)}/retry`, { ...body, idempotency_key: newId() });
+      this.scroll.toEnd(); // the session's stream brings it
+      this.follow();
+      return true;
+    } catch (error) {
+      if (error.status === 403) await this.startFork(view, { ...body, after: 0 }, button); // a chat of a platform
+      else this.complain(error);
+      return false;
+    } finally {
+      button.disabled = false;
+    }
   }
 
   /** Another conversation from this run on; the page goes there, and Back comes here again. */
@@ -393,6 +442,7 @@ export class Conversation {
     for (const { id, forked_from: origin } of states) {
       if (!origin) continue;
       const source = await read(`/runs/${encodeURIComponent(origin.run_id)}`).catch(() => null);
+      if (source?.session === this.session) continue; // a version of a fork
       this.runs.get(id)?.view.link(
         source ? "Forked from another conversation" : "Forked from a conversation that is gone",
         source?.session && place(source.session),
@@ -418,14 +468,4 @@ function ended() {
 function openApprovals(state) {
   const open = (state.approvals ?? []).filter(({ decision }) => !decision);
   return new Set(open.map(({ asked }) => asked.approval_id));
-}
-
-function addImages(view, parts) {
-  for (const { image_url: image } of parts) {
-    if (!image) continue;
-    const picture = document.createElement("img");
-    picture.src = image.url;
-    picture.alt = "Attached image";
-    view.node.querySelector(".question")?.append(picture);
-  }
 }

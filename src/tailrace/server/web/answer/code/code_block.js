@@ -1,11 +1,15 @@
-// A block of code: its language, a button that copies it, and the code in colours. Code that grows costs what is new: a
-// line that has ended is read once, and lines stand in groups so that the browser lays out the last group alone.
+// A block of code: its language, a button that copies it, and the code in highlight.js's colours. Code that grows costs
+// what is new: lines stand in groups, and a group that is whole is neither read nor laid out again.
 
+import { highlighter } from "../../vendor/highlight.js";
+import { iconButton } from "../../icons.js";
 import { copyText } from "../copy.js";
-import { button, element, fill, make } from "../dom.js";
-import { Highlighter } from "./highlight.js";
+import { element, fill, make } from "../dom.js";
+import { purified } from "../markdown/purified.js";
 
-const LINES_IN_GROUP = 50;
+const GROUP_LINES = 40; // then the next line that begins at the margin begins a group
+const MAX_GROUP_LINES = 120;
+const MAX_LINE = 2000; // characters; a longer one was not written by hand: it stays plain
 const MAX_SHOWN_NAME = 40;
 
 export class CodeBlock {
@@ -14,57 +18,57 @@ export class CodeBlock {
     this.body = "";
     this.label = make("span", "language");
     this.code = make("code");
-    const copy = button("Copy", (pressed) => copyText(this.body, pressed), "quiet");
-    copy.setAttribute("aria-label", "Copy code");
+    const copy = iconButton("copy", "Copy code", (pressed) => copyText(this.body, pressed));
     const shown = element("pre", [this.code]);
     shown.setAttribute("tabindex", "0"); // it scrolls: the keyboard has to reach it
     this.node = element("div", [element("div", [this.label, copy], "code-head"), shown], "code");
-    this.node.code = this;
   }
 
   /** Shows this code; cheap where it begins with what is shown. */
   show(language, body) {
-    if (language !== this.language) this.begin(language);
-    const goesOn = body.startsWith(this.read) && (!this.lines || body.length === this.read.length || body[this.read.length] === "\n");
-    if (!goesOn) this.begin(language);
+    if (language === this.language && body === this.body) return;
+    if (language !== this.language || !body.startsWith(this.body.slice(0, this.start))) this.begin(language);
     this.body = body;
-    if (this.lines && body.length === this.read.length) {
-      this.tail.replaceChildren(); // what looked like a line was the mark that ends the code
-      return;
+    const rest = body.slice(this.start);
+    let lines = rest.split("\n");
+    for (let end = groupEnd(lines); end; end = groupEnd(lines)) {
+      const text = `${lines.slice(0, end).join("\n")}\n`;
+      this.paint(text);
+      this.start += text.length;
+      this.group = element("span", [], "lines");
+      this.code.append(this.group);
+      lines = lines.slice(end);
     }
-    const rest = (this.lines ? body.slice(this.read.length + 1) : body).split("\n");
-    const last = rest.pop();
-    for (const line of rest) this.addLine(line);
-    const end = body.length - last.length - 1;
-    if (rest.length) this.read = body.slice(0, end);
-    fill(this.tail, [...this.lineEnd(), ...this.highlighter.preview(last)]);
+    this.paint(lines.join("\n"));
   }
 
   begin(language) {
     this.language = language;
-    this.read = ""; // the lines that have ended, without the end of the last
-    this.lines = 0;
-    this.highlighter = new Highlighter(language);
+    this.known = highlighter.getLanguage(language) ? language : "";
+    this.start = 0; // of the group that is open
     this.label.textContent = language.slice(0, MAX_SHOWN_NAME);
     if (language) this.code.dataset.language = language;
-    this.tail = make("span");
-    this.group = element("span", [this.tail], "lines");
+    this.group = element("span", [], "lines");
     fill(this.code, [this.group]);
   }
 
-  addLine(line) {
-    const nodes = [...this.lineEnd(), ...this.highlighter.line(line)];
-    if (this.lines && this.lines % LINES_IN_GROUP === 0) {
-      this.group = make("span", "lines");
-      this.code.append(this.group);
-      this.group.append(this.tail);
-    }
-    for (const node of nodes) this.tail.before(node);
-    this.lines += 1;
+  paint(text) {
+    const isPlain = !this.known || text.split("\n").some((line) => line.length > MAX_LINE);
+    if (isPlain) this.group.textContent = text;
+    else this.group.replaceChildren(purified(highlighter.highlight(text, { language: this.known, ignoreIllegals: true }).value));
   }
+}
 
-  /** What separates the next line from the one before. */
-  lineEnd() {
-    return this.lines ? ["\n"] : [];
-  }
+/** How many of these lines are a group that nothing is added to; 0 where they may go on. */
+function groupEnd(lines) {
+  if (lines.length <= GROUP_LINES) return 0;
+  const margin = lines.findIndex((line, at) => at >= GROUP_LINES && at < lines.length - 1 && /^[^\s})\]]/.test(line));
+  const end = margin < 0 ? MAX_GROUP_LINES : Math.min(margin, MAX_GROUP_LINES);
+  return end < lines.length ? end : 0;
+}
+
+/** The language of a file, by the end of its name. */
+export function languageOfFile(path) {
+  const name = path.slice(path.lastIndexOf("/") + 1);
+  return name.includes(".") ? name.slice(name.lastIndexOf(".") + 1) : name;
 }

@@ -1,4 +1,4 @@
-"""Log records as notices on the screen: stderr would be written across it."""
+"""Log records as notices of a conversation: on stderr they would be written across the screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Notices(logging.Handler):
 
 
 @contextmanager
-def logged_to(notify: Callable[[str], None]) -> Iterator[None]:
+def shown_log(notify: Callable[[str], None]) -> Iterator[None]:
     handler, root = _Notices(notify), logging.getLogger()
     root.addHandler(handler)
     try:

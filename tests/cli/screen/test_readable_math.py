@@ -1,0 +1,49 @@
+"""Formulas and footnotes in a terminal: what is simple is readable, all else stays as it was written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.cli.screen.readable_math import in_unicode, readable
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (r"$\sum_{i=1}^{n} i = \frac{n(n+1)}{2}$", "∑ᵢ₌₁ⁿ i = (n(n+1))/2"),
+        (r"\(E = mc^2\)", "E = mc²"),
+        (r"\[ \int_0^\infty e^{-x} dx \]", "∫₀^∞ e⁻ˣ dx"),
+        ("$$\nx_{ij} \\le \\lambda\n$$", "xᵢⱼ ≤ λ"),
+        (r"$\sqrt{\pi} \approx 1.77$", "√π ≈ 1.77"),
+        ("Proven[^12].", "Proven¹²."),
+        ("[^1]: By Gauss.", "¹ By Gauss."),
+        ("$a*b = c$", r"a\*b = c"),  # no emphasis comes of it
+    ],
+)
+def test_the_simple_ones_are_readable(written: str, shown: str) -> None:
+    assert readable(written) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It costs $5 and $6.",
+        "$HOME/bin and $PATH",
+        "`$x^2$ and [^1]`",
+        "```\n$x^2$\n```",
+        r"$\begin{matrix} a \end{matrix}$",
+        r"$\frac{1}$",
+        "a[^note]",
+        "[1] and [^a]: b",
+    ],
+)
+def test_all_else_stays_as_it_was_written(text: str) -> None:
+    assert readable(text) == text
+
+
+@given(st.text(alphabet="\\{}^_$ab1 fracsqrt[]`", max_size=60))
+def test_no_formula_fails(text: str) -> None:
+    readable(text)
+    in_unicode(text)
