@@ -25,7 +25,7 @@ from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.events import MessageChunk, SteerAccepted, SteerCommitted
 from tailrace.testing.platforms.telegram import FakeTelegram
-from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
+from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, reply
 
 pytest.importorskip("mcp", reason="the extra is not installed")
 
@@ -177,7 +177,7 @@ SURFACES: Final[dict[str, Surface]] = {
 
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_N164_a_message_from_this_surface_is_committed_once_after_kill_9(tmp_path: Path, surface: str) -> None:
-    script = [STALLED, reply(" and so on."), reply("Backwards.")]
+    script: list[Scenario | Reply] = [STALLED, reply(" and so on."), reply("Backwards.")]
     async with FaultyProvider(script=script) as provider, asyncio.timeout(LONGEST_S):
         write_config(tmp_path, provider)
         async with SURFACES[surface](tmp_path) as steer, open_app(load({}, tmp_path)) as app:
