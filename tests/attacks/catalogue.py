@@ -131,9 +131,9 @@ async def arguments_of_a_megabyte(server: AttackedServer) -> None:
     await server.ask_agent(call_in_pieces("terminal", {"command": "curl x " + "a\n" * 333_000}), reply("Done."))
 
 
-async def arguments_of_eight_megabytes(server: AttackedServer) -> None:
-    """A tool call with 8 MB of arguments."""
-    long = call_in_pieces("write_file", {"path": "a", "content": "é\n" * 2_700_000})
+async def arguments_of_five_megabytes(server: AttackedServer) -> None:
+    """A tool call with 5 MB of arguments."""
+    long = call_in_pieces("write_file", {"path": "a", "content": "é\n" * 1_700_000})
     state = await server.ask_agent(long, reply("Done."))
     assert state["status"] == "completed", state
 
@@ -348,7 +348,7 @@ _FUNCTIONS: tuple[Callable[[AttackedServer], Awaitable[None]], ...] = (
     choices,
     one_long_word,
     arguments_of_a_megabyte,
-    arguments_of_eight_megabytes,
+    arguments_of_five_megabytes,
     one_letter_cut,
     endless_answer,
     digits_by_answer,

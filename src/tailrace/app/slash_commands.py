@@ -134,6 +134,9 @@ SLASH_COMMANDS: Final = (
     SlashCommand("show", "show one tool in full; the number ends its line", _TERMINAL, "[N]"),
     SlashCommand("approvals", 'what was approved with "always", and taking it back', _TERMINAL, "[forget ID]"),
     SlashCommand("reasoning", "show what the model thinks, or not", _TERMINAL),
+    SlashCommand("plan", "read and propose, change nothing until you agree", _TERMINAL, "[question, off or go]"),
+    SlashCommand("undo", "undo the last changes of files, or bring them back", _TERMINAL),
+    SlashCommand("diff", "show the last changes of files", _TERMINAL),
     SlashCommand("rollback", "undo the changes of a turn, by its checkpoint", _TERMINAL, "[N] [yes]"),
     SlashCommand("quit", "leave", _TERMINAL),
 )

@@ -39,6 +39,7 @@ from tailrace.ports.log_pages import StoredLine as StoredLine
 from tailrace.ports.tools import CallContext as CallContext
 from tailrace.ports.tools import Effect as Effect
 from tailrace.ports.tools import EffectKind as EffectKind
+from tailrace.ports.tools import FileTool as FileTool
 from tailrace.ports.tools import Tool as Tool
 from tailrace.ports.tools import ToolContext as ToolContext
 from tailrace.ports.tools import ToolOutcome as ToolOutcome

@@ -43,8 +43,20 @@ def test_the_embedded_model_says_that_it_is_small_and_how_to_get_a_real_one() ->
 @pytest.mark.parametrize("width", [40, 60, 200])
 def test_the_first_screen_fits_any_window(width: int) -> None:
     facts = WelcomeFacts("1.2", "local/smollm2-135m", "~/" + "deep/" * 12, ("tool",) * 30, embedded=True, yolo=True)
+    facts = msgspec.structs.replace(facts, rules=("~/" + "deep/" * 12 + "AGENTS.md",) * 3)
     assert max(map(len, drawn(welcome(facts), width))) < width
     assert max(map(len, drawn(cut_off("why " * 60, "2m ago"), width))) < width
+
+
+def test_the_first_screen_names_the_files_with_rules() -> None:
+    lines = drawn(welcome(WelcomeFacts("1.2", "a/b", "~", rules=("~/AGENTS.md", "~/part/CLAUDE.md"))), 100)
+    assert "  rules      ~/AGENTS.md, ~/part/CLAUDE.md" in lines
+
+
+def test_an_answer_that_goes_on_elsewhere_is_offered_for_watching() -> None:
+    lines = drawn(cut_off("Write a long story.", "2m ago", taken_over=True))
+    assert lines[1].startswith("▌ An answer goes on in another process, 2m ago:")
+    assert lines[-1].startswith("▌ Enter watches it")
 
 
 def test_an_answer_that_was_cut_off_is_offered_with_its_question() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -10,6 +11,7 @@ from server.dialect_api import WATER_LEVEL, dialect_server
 from server.http_server import running_server
 from server.v1.test_responses_socket import ENDS, ENV, KEYS, MODELS, PATH, Gate, connected, text_of
 from tailrace.app.usage.stored_keys import StoredKey, new_key
+from tailrace.errors import SteerRefused
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import call, reply, think
 
@@ -174,6 +176,25 @@ async def test_a_steer_enters_the_turn_that_is_under_way_once(tmp_path: Path, st
     assert again == bare
     told = [event for event in [*created, *before, *steered] if event["type"] != "response.steer.accepted"]
     assert [event["type"] for event in rest] == [event["type"] for event in told[1:]]
+
+
+async def test_N164_a_steer_that_no_process_takes_is_returned_to_be_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_args: object, **_named: object) -> NoReturn:
+        raise SteerRefused("no process takes messages for run run_1 now; try again", "not_taken")
+
+    async with dialect_server(tmp_path) as server, connected(server) as socket:
+        server.provider.flowing = Gate(2)
+        await socket.create(model="tailrace", input="How high is it?")
+        first = (await socket.until("response.created"))[-1]["response"]["id"]
+        monkeypatch.setattr(server.app.steering, "steer", refused)
+        await socket.send(type="response.steer", previous_response_id=first, input="In metres.")
+        failed = (await socket.until("response.steer.failed"))[-1]
+        server.provider.flowing.set()
+        end = (await socket.until(*ENDS))[-1]
+    assert (failed["error"]["code"], failed["steer"]["input"]) == ("not_taken", "In metres.")
+    assert end["response"]["status"] == "completed"
 
 
 async def test_N165_a_steer_that_the_turn_no_longer_takes_becomes_a_successor(tmp_path: Path) -> None:

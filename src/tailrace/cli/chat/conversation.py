@@ -16,7 +16,7 @@ from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
 from tailrace.app.costs import Costs
-from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
+from tailrace.app.models import LOCAL, chosen, default_model, is_known, named
 from tailrace.app.timeline.question import question_of
 from tailrace.app.usage.spending import Spending
 from tailrace.cli.chat.options import REQUESTER, Options
@@ -43,7 +43,8 @@ def turn_of(options: Options, question: Question | str) -> TurnSpec:
         model=options.model,
         requester=REQUESTER,
         yolo=options.yolo,
-        checkpoints=options.checkpoints,
+        checkpoints=options.checkpoints or "auto",
+        plan=options.plan,
         max_turns=options.max_turns,
     )
 
@@ -140,10 +141,9 @@ class Conversation:
         config = self.app.config
         if len(name.split()) != 1:
             raise TailraceError(f"a model's name has no blanks, found {name[:80]!r}: /model <provider>/<model>")
-        if "/" in unaliased(config, name):
-            return name
         if not is_known(config, name):
-            return full_name(config, name)
+            choice = chosen(config, None, name)
+            return f"{choice.provider}/{choice.name}"
         if (model := default_model(config, name)) is None:
             raise TailraceError(f"which model of {name}? /model {name}/MODEL")
         return f"{name}/{model}"

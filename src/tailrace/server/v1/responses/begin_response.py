@@ -145,8 +145,9 @@ class ResponseRuns:
         except SteerRefused as exc:
             if exc.code == "not_steerable":
                 return None
-            code = "too_many_pending_steers" if exc.code == "too_many_steers" else "steering_not_supported"
-            raise ApiError(409, str(exc), code=code) from exc
+            if exc.code == "too_many_steers":
+                raise ApiError(409, str(exc), code="too_many_pending_steers") from exc
+            raise
 
     async def stop(self, run: Run, by: str = "") -> None:
         await self.service_of(run).stop(run.id, by=by)
