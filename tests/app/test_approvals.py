@@ -170,32 +170,33 @@ def test_an_approval_is_named_by_the_beginning_of_its_id() -> None:
     ("requester", "server", "is_asked"),
     [
         ("ann", "", True),
-        ("cli", "", True),
+        ("cli", "", False),  # asked where the run is shown
         ("telegram:7", "", False),  # asked in the chat
         ("ann", "server: {keys: [{name: ann, key_env: ANN}]}\n", False),  # no key answers in a terminal
-        ("cli", "server: {keys: [{name: ann, key_env: ANN}]}\n", True),
     ],
 )
 async def test_N168_whose_questions_are_asked_at_another_surface(
     tmp_path: Path, requester: str, server: str, is_asked: bool
 ) -> None:
-    asking = reply(call("terminal", {"command": "rm -rf ./x"}))
-    async with FaultyProvider(script=[asking, asking]) as provider:
+    script = [reply(call("terminal", {"command": "rm -rf ./x"})), reply("I see.")]
+    async with FaultyProvider(script=script) as provider:
         config = config_for(provider, tmp_path, config=server, env={"ANN": "ann-key-0123456789"})
         async with open_app(config, directory=tmp_path) as app:
-            runs = []
-            for each in (requester, "cli"):
-                runs.append(run := await app.agents.submit(TurnSpec(user("?"), requester=each, reachable=True)))
-                async for _ in app.journal.tail(run.id):
-                    if len(await app.waiting.listed()) == len(runs):
-                        break
-            surface, questions = AskedSurface(), app.questions_elsewhere("cli", shown=lambda _: False)
+            run = await app.agents.submit(TurnSpec(user("?"), requester=requester, reachable=True))
+            async for _ in app.journal.tail(run.id):
+                if listed := await app.waiting.listed():
+                    break
+            surface, questions = AskedSurface(), app.questions_elsewhere("cli")
+            assert questions.is_asked(listed[0]) == is_asked
+            if not is_asked:
+                await app.agents.stop(run.id)
+                return
             watching = asyncio.create_task(questions.watch(surface))
-            assert await surface.next_change() == [run.id for run in (runs if is_asked else runs[1:])]
-            await questions.answer(surface.waiting[-1].asked.approval_id, "deny")
-            assert await surface.next_change() == [run.id for run in runs[:-1] if is_asked]
+            assert await surface.next_change() == [run.id]
+            await questions.answer(listed[0].asked.approval_id, "deny")
+            assert await surface.next_change() == []
+            assert (await app.agents.finished(run.id)).output == "I see."
             watching.cancel()
-            await app.agents.stop(runs[0].id)
 
 
 class AskedSurface:

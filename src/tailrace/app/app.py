@@ -249,14 +249,14 @@ class App:
             except JournalError as exc:
                 log.warning("other processes go on with the runs of this one a little later: %s", exc)
 
-    def questions_elsewhere(self, requester: str, *, shown: Callable[[Run], bool]) -> QuestionsElsewhere:
-        """For the person at a surface of this machine that asks about the runs that it has `shown` by itself. Where the
+    def questions_elsewhere(self, requester: str) -> QuestionsElsewhere:
+        """For the person at a surface of this machine, which asks about the `requester`'s own runs by itself. Where the
         server has keys, no one but a run's requester may answer without one."""
 
         def is_asked(waiting: WaitingApproval) -> bool:
             server, by = self.config.server, waiting.asked.requester
             keys = self.stored_keys or server.keys or self.config.secret(server.key_env)
-            return (by == requester or not keys) and not platform_of(by) and not shown(waiting.run)
+            return by != requester and not keys and not platform_of(by)
 
         return QuestionsElsewhere(self.journal, self.agents, requester, is_asked)
 

@@ -266,14 +266,14 @@ class QuestionsElsewhere:
         self._waiting = WaitingApprovals(journal)
         self._agents = agents
         self._requester = requester
-        self._is_asked = is_asked
+        self.is_asked = is_asked
         self.asked: dict[str, WaitingApproval] = {}  # by approval
 
     async def watch(self, surface: QuestionSurface) -> None:
         """Until it is cancelled."""
         while True:
             known = await self._waiting.version()
-            now = {each.asked.approval_id: each for each in await self._waiting.listed() if self._is_asked(each)}
+            now = {each.asked.approval_id: each for each in await self._waiting.listed() if self.is_asked(each)}
             for gone in [self.asked.pop(key) for key in self.asked.keys() - now.keys()]:
                 surface.take_away(gone, await self._answer_of(gone))
             for key, each in now.items():  # the oldest first

@@ -84,9 +84,7 @@ class ScreenChat:
         self._under_way: Run | None = None  # of the session that is gone on with
         self._home = Path(config.environment.get("HOME") or "/")
         self._screen = self._new_screen()
-        self._elsewhere = conversation.app.questions_elsewhere(
-            REQUESTER, shown=lambda run: run.new.session == conversation.session
-        )
+        self._elsewhere = conversation.app.questions_elsewhere(REQUESTER)
 
     def _new_screen(self) -> TerminalScreen:
         app = self._conversation.app
