@@ -24,7 +24,7 @@ from integrations.mcp_server.mcp_host import call, host_of, write_config
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.events import MessageChunk, SteerAccepted, SteerCommitted
-from tailrace.testing.platforms.telegram import FakeTelegram
+from proof.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, reply
 
 pytest.importorskip("mcp", reason="the extra is not installed")

@@ -16,8 +16,10 @@ from tailrace.cli.chat.slash_commands import HANDLERS, TERMINAL_COMMANDS, is_sla
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.tty_approval import answer_of
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.events import RunForked, UsageRecorded
 from tailrace.messages import Image, Text, Usage
+from tailrace.ports import NewRun, Run
 
 # ── the first screen ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,12 +101,12 @@ def test_paths_are_short() -> None:
     assert short_path(Path("/a/" + "b" * 20 + "/cc/dd/eeeeeeee"), home) == "…/cc/dd/eeeeeeee"
 
 
-def test_the_list_of_sessions_keeps_its_columns() -> None:
-    first, second = SessionSummary("diary", "Why?", 1, 990.0), SessionSummary("ses_5e816a78", "How " * 20, 500, 100.0)
-    lines = [session.describe(1000.0, 12) for session in (first, second)]
-    assert lines[0] == "diary         just now  1 turn     Why?"
-    assert (lines[1].index("500 turns"), lines[1].index("How")) == (lines[0].index("1 turn"), lines[0].index("Why?"))
-    assert len(lines[1]) < 80
+def test_a_session_to_pick_says_what_was_asked_and_when() -> None:
+    run = Run("run_1", NewRun("agent", {}), "running", last_seq=1, first_seq=1, created_at=990.0, claims=1)
+    first = SessionSummary("diary", "Why?", 1, 990.0, run)
+    assert first.as_choice(1000.0) == Choice("diary", "Why?", "just now · 1 turn · not finished")
+    second = SessionSummary("ses_5e816a78", "How " * 40, 500, -20_000.0).as_choice(1000.0)
+    assert (len(second.label), second.about) == (60, "5h ago · 500 turns")
 
 
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────

@@ -60,11 +60,6 @@ class SessionSummary(msgspec.Struct, frozen=True):
     unfinished: Run | None = None
     taken_over: bool = False
 
-    def describe(self, now: float, id_width: int = 0) -> str:
-        turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
-        state = " · not finished" if self.unfinished else ""
-        return f"{self.id:<{id_width}}  {age(now - self.at):<8}  {turns:<9}{state}  {sanitized_line(self.question, 44)}"
-
     def as_choice(self, now: float) -> Choice:
         turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
         state = " · not finished" if self.unfinished else ""
@@ -245,15 +240,11 @@ class Conversation:
         return sessions_of(await self.app.journal.runs(kind=TURN_KIND, limit=_LISTED_RUNS))
 
     async def find(self, word: str) -> SessionSummary:
-        """The session with this id or number in the list. Raises `TailraceError` where there is none."""
-        sessions = await self.sessions()
-        if word.isdecimal() and 0 < int(word) <= len(sessions):
-            candidates = [sessions[int(word) - 1]]
-        else:
-            candidates = [session for session in sessions if session.id.startswith(word)]
-        if not candidates:
-            raise TailraceError(f"no session {sanitized_line(word, 60)}")
-        return candidates[0]
+        """The session whose id begins so. Raises `TailraceError` where there is none."""
+        for session in await self.sessions():
+            if session.id.startswith(word):
+                return session
+        raise TailraceError(f"no session {sanitized_line(word, 60)}")
 
     async def resume(self, session: SessionSummary) -> Run | None:
         """Continues that session. Returns its unfinished run: its owner goes on executing it, or this process takes it

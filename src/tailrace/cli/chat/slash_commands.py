@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 TERMINAL_COMMANDS: Final = commands_of("terminal")
 PAST_TURNS: Final = 5  # of a resumed session, shown again
-LISTED_SESSIONS: Final = 15
 MAX_CHOICES: Final = 50  # sessions to pick from
 LISTED_CHANGES: Final = 30
 MAX_DIFF_LINES: Final = 400
 MAX_COPIED_BYTES: Final = 74_994  # of base64: more is dropped by several terminals
 # As it is called in chats, and in other programs.
-ELSEWHERE: Final = {"/back": "/resume goes back to a session"} | dict.fromkeys(("/q", "/bye"), "/quit leaves")
+ELSEWHERE: Final = dict.fromkeys(("/back", "/sessions"), "/resume goes back to a session") | dict.fromkeys(
+    ("/q", "/bye"), "/quit leaves"
+)
 _KEYS: Final = (
     "  @file       takes a file along; Tab completes its name",
     "  !command    runs it here at once; its output goes with your next message",
@@ -231,20 +232,6 @@ async def _new(call: SlashCall) -> None:
     call.surface.notify("new conversation; /resume goes back to an earlier one")
 
 
-async def _sessions(call: SlashCall) -> None:
-    sessions = (await call.conversation.sessions())[:LISTED_SESSIONS]
-    if not sessions:
-        call.surface.notify("no sessions yet")
-        return
-    here, at = call.conversation.session, now()
-    width = max(len(session.id) for session in sessions)
-    lines = [
-        f"{'*' if session.id == here else ' '}{number:>2}  {session.describe(at, min(width, 26))}"
-        for number, session in enumerate(sessions, 1)
-    ]
-    call.surface.notify("\n".join([*lines, "", "/resume N goes on with one"]))
-
-
 async def _resume(call: SlashCall) -> None:
     if (session := await _picked_session(call)) is None:
         return
@@ -404,7 +391,6 @@ HANDLERS: Final[dict[str, SlashHandler]] = {
     "help": _help,
     "model": _model,
     "new": _new,
-    "sessions": _sessions,
     "resume": _resume,
     "retry": retry,
     "compact": compact,

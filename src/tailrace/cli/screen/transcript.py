@@ -113,7 +113,7 @@ class Transcript:
         self._thinker = Sanitizer()
         self._open: dict[str, ApprovalAsked] = {}  # unanswered questions, by their ids
         self._queued: list[ApprovalAsked] = []  # those that are shown after the one in the menu
-        self._elsewhere: dict[str, str] = {}  # questions of other runs, by their ids: what each run is about
+        self._elsewhere: dict[str, str] = {}  # questions of other runs, by their ids: the line above
         self._after_text = False  # a message is the last that was drawn: what is no message keeps a distance
         self._status = ""
         self._since: float | None = None  # when the running turn last sent something; None without one
@@ -381,9 +381,8 @@ class Transcript:
         """Shows what is asked, one question of the user's at a time: the menu stands below the one that it is about."""
         while self._queued and self.approval is None:
             asked = self._queued.pop(0)
-            if (about := self._elsewhere.get(asked.approval_id)) is not None:
+            if (asks := self._elsewhere.get(asked.approval_id)) is not None:
                 self.menu.open(asked)
-                asks = f"another run asks: {sanitized_line(about, 100)}"
                 self._say(NoticeLine(asks, "yellow"), self._question_piece(asked))
                 continue
             if asked.requester == self._requester:  # J110
@@ -397,8 +396,8 @@ class Transcript:
         scope = f"in {asked.directory}" if is_own and asked.directory else asked.scope
         return ApprovalQuestion(name, reason, sanitized(asked.command), sanitized(scope), asked.reason == CHANGES)
 
-    def ask_elsewhere(self, asked: ApprovalAsked, about: str) -> None:
-        self._elsewhere[asked.approval_id] = about
+    def ask_elsewhere(self, asked: ApprovalAsked, asks: str) -> None:
+        self._elsewhere[asked.approval_id] = asks
         self._queued.append(asked)
         self._ask_next()
 
