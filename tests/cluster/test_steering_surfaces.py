@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import aiohttp
 import pytest
+from proof.platforms.telegram import FakeTelegram
 
 from cli.chat.screen_home import ready
 from cli.screen.vt import VirtualTerminal
@@ -24,7 +25,6 @@ from integrations.mcp_server.mcp_host import call, host_of, write_config
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.events import MessageChunk, SteerAccepted, SteerCommitted
-from proof.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, reply
 
 pytest.importorskip("mcp", reason="the extra is not installed")

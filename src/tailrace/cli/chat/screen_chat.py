@@ -23,7 +23,6 @@ from rich.console import Console
 
 from tailrace import __version__
 from tailrace.agent.turn_spec import TurnSpec
-from tailrace.app.approvals import WaitingApproval
 from tailrace.app.error_advice import error_advice, failed_provider
 from tailrace.app.models import LOCAL
 from tailrace.app.timeline.question import question_of
@@ -42,12 +41,13 @@ from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
 from tailrace.cli.screen.markdown_blocks import Block
 from tailrace.cli.screen.painter import BlockPiece, Painter
+from tailrace.cli.screen.questions_elsewhere import ScreenQuestions
 from tailrace.cli.screen.sanitize import sanitized
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.errors import RunParked, SteerRefused, StorageFailed, TailraceError
-from tailrace.events import AnyEvent, ApprovalAnswered, Decision, RunFailure, RunFinished
+from tailrace.events import AnyEvent, Decision, RunFailure, RunFinished
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow
@@ -59,7 +59,7 @@ _STOP: Final = TypedLine("/stop", "")
 
 
 class ScreenChat:
-    """Satisfies `ChatSurface`, `ScreenListener` and `QuestionSurface`."""
+    """Satisfies `ChatSurface` and `ScreenListener`."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -238,14 +238,6 @@ class ScreenChat:
             self._transcript.menu.back()
             self.notify(f"error: the answer was not taken: {exc}")
 
-    def ask(self, waiting: WaitingApproval) -> None:
-        self._transcript.ask_elsewhere(waiting.asked, question_of(waiting.run))
-        self._screen.changed()
-
-    def take_away(self, waiting: WaitingApproval, answer: ApprovalAnswered | None) -> None:
-        self._transcript.answered_elsewhere(waiting.asked, answer)
-        self._screen.changed()
-
     def expand_tool(self) -> None:
         if not self.expand(None):
             self.notify("no earlier tool to show")
@@ -302,7 +294,9 @@ class ScreenChat:
                 if self._under_way is not None:
                     await self.watch(self._under_way)
                 working = group.create_task(self._work())
-                asking = group.create_task(self._elsewhere.watch(self))
+                asking = group.create_task(
+                    self._elsewhere.watch(ScreenQuestions(self._transcript, self._screen.changed))
+                )
                 group.create_task(load_prices())
                 code = await self._screen.app.run_async()
                 working.cancel()
