@@ -15,6 +15,7 @@ from tailrace.delivery.planning.presenter import FILE_LEFT_OUT, Presenter
 from tailrace.delivery.port import Purpose
 from tailrace.events import Entry
 from tailrace.events.attempt_text import AttemptText
+from tailrace.journal.fold import with_step
 from tailrace.messages import ToolFile
 from tailrace.runs.approval_words import RUN_OVER, WRITTEN_OVER
 from tailrace.runs.signals import NEWER_MESSAGE
@@ -239,7 +240,10 @@ class Outline:
             self._show_files()
 
     def _notice(self, notice: changes.UserNotice | changes.ToolRunsLong) -> None:
-        if isinstance(notice, changes.ToolRunsLong):
+        if isinstance(notice, changes.UserNotice) and "run_id" in notice.extra:
+            slot, index = self._tool_slot(notice.extra["index"]), notice.extra["index"]
+            slot.tools[index] = with_step(slot.tools[index], notice.text)
+        elif isinstance(notice, changes.ToolRunsLong):
             if not self._told_of_long_tool:
                 self._told_of_long_tool = True
                 self._note(f"h{notice.seq}", self._presenter.long_tool(notice.tool_name))

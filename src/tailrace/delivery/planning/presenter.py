@@ -72,6 +72,9 @@ class Presenter:
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
         if preview := preview_line(tool.preview or "", MAX_PREVIEW):
             shown.append(code_span(preview))
+        if tool.steps:  # of the agent that the call is
+            latest = code_span(preview_line(tool.steps[-1], MAX_PREVIEW))
+            shown.append(f"▸ {latest}" if tool.ok is None else f"· {len(tool.steps)} steps")
         if tool.ok or (tool.ok is False and tool.duration):  # one that was denied or interrupted has no duration
             shown.append(f"({tool.duration:.1f} s)")
         return " ".join(shown)
