@@ -11,6 +11,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from proof.platforms.telegram import FakeTelegram
 from proof.platforms.whatsapp import FakeWhatsApp
 
 from cli.commands.command_line import environment
@@ -22,7 +23,6 @@ from tailrace.config.load import load
 from tailrace.errors import ConfigError
 from tailrace.integrations.whatsapp import WhatsAppSettings
 from tailrace.plugins.installed import platforms
-from tailrace.testing.platforms.telegram import FakeTelegram
 
 CONFIG = (
     "# mine\nagent: {max_turns: 3}   # few\n\nplatforms:   # chats\n    discord:\n        enabled: false\n# the end\n"

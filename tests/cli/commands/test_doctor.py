@@ -18,6 +18,7 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from proof.platforms.discord import FakeDiscord
+from proof.platforms.telegram import FakeTelegram
 
 from cli.commands.command_line import tailrace
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
@@ -28,7 +29,6 @@ from tailrace.integrations.slack import SlackSettings
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.system.extras import install_command
-from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
 
 

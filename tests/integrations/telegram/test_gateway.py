@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from proof.platforms.telegram import FakeTelegram
+from proof.platforms.telegram_chats import Draft, TelegramChat, TelegramMessage
 
 from gateway.gateways import config_for, running_gateway
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import bad_gateway
-from tailrace.testing.platforms.telegram import FakeTelegram
-from tailrace.testing.platforms.telegram_chats import Draft, TelegramChat, TelegramMessage
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 WORDS = [f"word{number}" for number in range(60)]

@@ -18,8 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 from aiohttp import web
 
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
-from tailrace.testing.platforms.telegram_chats import (
+from proof.platforms.telegram_chats import (
     BOT_ID,
     TelegramChat,
     TelegramMessage,
@@ -27,6 +26,7 @@ from tailrace.testing.platforms.telegram_chats import (
     TelegramState,
     state_of,
 )
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
 
 Params: TypeAlias = dict[str, Any]
 EPOCH = 1_700_000_000  # what message dates count from

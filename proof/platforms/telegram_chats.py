@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tailrace.testing.platforms.history import ShownChat, ShownMessage, ShownState
+from proof.platforms.history import ShownChat, ShownMessage, ShownState
 
 BOT_ID = 42
 Kind = Literal["private", "group", "supergroup"]
