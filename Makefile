@@ -18,7 +18,7 @@ new_environment = $(1) -m venv $(2) && $(2)/bin/python -m pip install -qq --disa
 # takes longer than all else it does; so does each worker with each test module.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chat serve test test-all test-slow check format bench fuzz simulate soak lock reference synapse homeassistant clients clean help
+.PHONY: chat serve dist test test-all test-slow check format bench fuzz simulate soak lock reference synapse homeassistant clients clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -29,6 +29,10 @@ chat: $(VENV)/.chat ## chat with the embedded model; with input on a pipe it ans
 
 serve: $(VENV)/.chat ## the API, the web page and every enabled platform
 	@$(BIN)/tailrace serve
+
+dist: $(VENV)/.chat ## a wheel in dist/, for pip install and pipx run
+	@$(BIN)/python -m pip wheel -qq --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
 
 ifneq ($(ROOM),)
 ifeq ($(wildcard tests/$(ROOM)),)

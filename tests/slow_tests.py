@@ -28,6 +28,7 @@ SLOW = (
     "cli/commands/test_config_places.py",
     "cli/commands/test_decode.py",
     "cli/commands/test_demo.py",
+    "cli/commands/test_dist.py",
     "cli/commands/test_flow.py",
     "cli/commands/test_gateway.py",
     "cli/commands/test_keys.py",

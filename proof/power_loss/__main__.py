@@ -1,6 +1,7 @@
-"""Cuts the power of a store, at so many moments, and looks at what is left.
+"""Cuts the power of a SQLite store, at so many moments, and looks at what is left.
 
-python -m proof.power_loss --cuts 500 [--durability fsync|committed] [--store sqlite|postgresql] [--seed 1]
+python -m proof.power_loss --cuts 500 [--durability fsync|committed] [--seed 1]
+TAILRACE_POWER_CUTS=12 python -m pytest tests/power_loss -k postgresql      the same with PostgreSQL, whole servers
 """
 
 from __future__ import annotations

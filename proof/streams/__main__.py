@@ -1,6 +1,6 @@
 """python -m proof.streams TARGET…             tests products: prints what was found, and where the histories are
-python -m proof.streams --all --docs        tests every product and writes the table of docs/proof.md
-python -m proof.streams --install TARGET…   installs products into environments of their own
+python -m proof.streams --docs              tests every product in one run and writes the table of docs/proof.md
+python -m proof.streams --install [TARGET…] installs products into environments of their own
 python -m proof.streams --list              the products and the faults
 """
 
@@ -16,40 +16,56 @@ from pathlib import Path
 
 from proof.streams.faults import FAULTS, Fault
 from proof.streams.history import History
+from proof.streams.http import Broken
 from proof.streams.judge import judge_file
 from proof.streams.product import ENVIRONMENTS, Place, Product, install
 from proof.streams.products import PRODUCTS
 from proof.streams.provider import Provider
-from proof.streams.table import RESULTS, Cell, ProductResult, cell, write_table
+from proof.streams.table import RUN, Cell, TableRun, cell, now, write_table
 from proof.streams.trial import Disk, Trial
 
 SEED = 40
 WITHOUT_A_DISK = "needs root, for a small disk"
+UNFINISHED = ENVIRONMENTS / "run.json"
+TRIES = 3  # of a trial that could not be held: the answers were over too soon, a server did not start
+Found = Callable[[str, Cell], None]
 
 
-async def try_product(
-    kind: type[Product], faults: Sequence[Fault], seed: int, histories: Path, found: Callable[[str, Cell], None]
-) -> None:
+async def try_product(kind: type[Product], faults: Sequence[Fault], seed: int, histories: Path, found: Found) -> None:
     """One fault after the other; `found` gets each cell. The product's files are removed, the histories stay."""
     with tempfile.TemporaryDirectory(prefix=f"proof-{kind.name}-") as folder:
         disk = Disk(Path(folder))
         try:
             for fault in faults:
                 missing = next((kind.lacks[need] for need in fault.needs if need in kind.lacks), "")
-                if fault.server == "full" and not disk.is_small:
-                    missing = missing or WITHOUT_A_DISK
                 if missing:
                     found(fault.name, Cell(not_offered=missing))
-                    continue
-                path = histories / f"{kind.name}-{fault.slug}.jsonl"
-                for old in (path, path.with_suffix(".log")):
-                    old.unlink(missing_ok=True)
-                found(fault.name, await _try(kind, fault, seed, disk, path))
+                elif fault.server == "full" and not disk.is_small:
+                    found(fault.name, Cell(not_run=WITHOUT_A_DISK))
+                else:
+                    found(fault.name, await _try(kind, fault, seed, disk, histories))
         finally:
             disk.remove()
 
 
-async def _try(kind: type[Product], fault: Fault, seed: int, disk: Disk, path: Path) -> Cell:
+async def _try(kind: type[Product], fault: Fault, seed: int, disk: Disk, histories: Path) -> Cell:
+    """A trial that could not be held says nothing of the product: it is held again, and then called not run."""
+    path = histories / f"{kind.name}-{fault.slug}.jsonl"
+    reason = ""
+    for again in range(TRIES):
+        for old in (path, path.with_suffix(".log")):
+            old.unlink(missing_ok=True)
+        try:
+            await _hold_trial(kind, fault, f"{seed} {again}" if again else str(seed), disk, path)
+        except (RuntimeError, OSError, Broken) as exc:
+            reason = (str(exc) or type(exc).__name__).splitlines()[-1][:200]
+            print(f"{kind.name} · {fault.name}: {reason}", file=sys.stderr, flush=True)
+        else:
+            return cell(judge_file(path))
+    return Cell(not_run=reason)
+
+
+async def _hold_trial(kind: type[Product], fault: Fault, seed: str, disk: Disk, path: Path) -> None:
     """A product of its own for each fault: what one leaves behind does not meet the next."""
     with History(path) as history, tempfile.TemporaryDirectory(dir=disk.directory) as folder:
         provider = Provider(history)
@@ -61,60 +77,98 @@ async def _try(kind: type[Product], fault: Fault, seed: int, disk: Disk, path: P
         finally:
             await product.stop()
             await provider.stop()
-    return cell(judge_file(path))
 
 
-def _told(kind: type[Product], *, keep: bool) -> Callable[[str, Cell], None]:
-    """Prints each cell as it is found, and keeps it: a product that fails later loses no earlier one."""
-    began = time.monotonic()
+def write_docs(seed: int, histories: Path) -> int:
+    """The run of the table, from where it was interrupted."""
+    missing = [kind.name for kind in PRODUCTS.values() if not kind.is_installed()]
+    if missing:
+        print(f"not installed: {', '.join(missing)}; python -m proof.streams --install", file=sys.stderr)
+        return 2
+    run = TableRun.new(PRODUCTS.values(), seed)
+    if UNFINISHED.exists():
+        run.go_on_with(TableRun.load(UNFINISHED))
+        print(f"going on with the run of {run.began}; remove {UNFINISHED} to begin anew")
+    for name, result in run.products.items():
+        left = [fault for fault in FAULTS if fault.name not in result.cells]
+        asyncio.run(try_product(PRODUCTS[name], left, seed, histories, _kept(run, name)))
+    write_table(run)
+    run.save(RUN)
+    UNFINISHED.unlink()
+    print(f"the table is written from {RUN}")
+    return 0
 
-    def found(fault: str, cell: Cell) -> None:
-        print(f"{kind.name} · {fault}: {cell.text()}", flush=True)
-        if keep:
-            seconds = round(time.monotonic() - began)
-            ProductResult(kind.versions(), kind.page, kind.setup, seconds, {fault: cell}).save(kind.name)
+
+def _kept(run: TableRun, name: str) -> Found:
+    """Keeps each cell as it is found, and says how far the run is."""
+    result, last = run.products[name], time.monotonic()
+
+    def found(fault: str, made: Cell) -> None:
+        nonlocal last
+        seconds, last = time.monotonic() - last, time.monotonic()
+        result.cells[fault] = made
+        result.seconds = round(result.seconds + seconds, 1)
+        run.ended = now()
+        run.save(UNFINISHED)
+        done = sum(len(each.cells) for each in run.products.values())
+        cells = len(run.products) * len(FAULTS)
+        print(f"{now()[-5:]} {done}/{cells} {name} · {fault}: {made.text()} ({seconds:.0f} s)", flush=True)
 
     return found
 
 
-def main() -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m proof.streams", description="A test of streaming for any product.")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="products, by the names that --list prints")
-    parser.add_argument("--all", action="store_true", help="every product that is installed")
     parser.add_argument("--faults", metavar="WORD", nargs="+", help="only the faults whose names have one of these")
     parser.add_argument("--seed", type=int, default=SEED, help="decides at which words things happen (%(default)s)")
     parser.add_argument(
-        "--docs", action="store_true", help="write the table of docs/proof.md, from what this and earlier runs found"
+        "--docs",
+        action="store_true",
+        help="every product and fault in one run, which goes on after an interruption; writes docs/proof.md",
     )
-    parser.add_argument("--install", action="store_true", help="install the products instead")
+    parser.add_argument("--install", action="store_true", help="install the products instead; all, if none is named")
     parser.add_argument("--list", action="store_true", help="list products and faults")
+    return parser
+
+
+def _list() -> None:
+    for name, kind in PRODUCTS.items():
+        print(f"{name:20} {'installed' if kind.is_installed() else 'not installed'}: {kind.versions()}")
+    for fault in FAULTS:
+        print(f"{fault.name:24} {fault.about}")
+
+
+def main() -> int:
+    parser = _parser()
     asked = parser.parse_args()
+    if unknown := [name for name in asked.targets if name not in PRODUCTS]:
+        parser.error(f"there is no {unknown[0]}; name products of: {', '.join(PRODUCTS)}")
+    kinds = [PRODUCTS[name] for name in asked.targets]
     if asked.list:
-        for name, kind in PRODUCTS.items():
-            print(f"{name:20} {'installed' if kind.is_installed() else 'not installed'}: {kind.versions()}")
-        for fault in FAULTS:
-            print(f"{fault.name:24} {fault.about}")
+        _list()
         return 0
-    unknown = [name for name in asked.targets if name not in PRODUCTS]
-    if unknown or not (asked.targets or asked.all or asked.docs):
-        parser.error(f"name products of: {', '.join(PRODUCTS)}" + (f"; there is no {unknown[0]}" if unknown else ""))
-    kinds = [PRODUCTS[name] for name in asked.targets or (PRODUCTS if asked.all else ())]
     if asked.install:
-        for kind in kinds:
+        for kind in kinds or PRODUCTS.values():
             install(kind)
         return 0
-    faults = [fault for fault in FAULTS if not asked.faults or any(word in fault.name for word in asked.faults)]
+    if bool(kinds) == asked.docs or (asked.docs and asked.faults):
+        parser.error("name products, or have all of them tested with --docs alone")
     histories = ENVIRONMENTS / "histories"
     histories.mkdir(parents=True, exist_ok=True)
+    if asked.docs:
+        return write_docs(asked.seed, histories)
+    faults = [fault for fault in FAULTS if not asked.faults or any(word in fault.name for word in asked.faults)]
     for kind in kinds:
         if not kind.is_installed():
             print(f"{kind.name} is not installed: python -m proof.streams --install {kind.name}")
             continue
-        asyncio.run(try_product(kind, faults, asked.seed, histories, _told(kind, keep=asked.docs)))
+
+        def found(fault: str, made: Cell, name: str = kind.name) -> None:
+            print(f"{name} · {fault}: {made.text()}", flush=True)
+
+        asyncio.run(try_product(kind, faults, asked.seed, histories, found))
     print(f"histories: {histories}")
-    if asked.docs:
-        write_table(PRODUCTS)
-        print(f"the table is written from {RESULTS}")
     return 0
 
 

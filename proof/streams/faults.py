@@ -20,7 +20,7 @@ class Fault(NamedTuple):
     pace_s: float = 0.02
     padding: int = 0
     tool: bool = False
-    trials: int = 6
+    trials: int = 10
 
     @property
     def slug(self) -> str:
@@ -54,7 +54,7 @@ FAULTS = (
         words=3000,
         pace_s=0.0,
         padding=200,
-        trials=3,
+        trials=5,
     ),
     Fault(
         "stop, resumed stream",

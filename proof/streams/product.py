@@ -134,7 +134,9 @@ class Product:
 
     @classmethod
     def is_installed(cls) -> bool:
-        return not cls.packages or (ENVIRONMENTS / (cls.environment or cls.name) / "installed").exists()
+        """With these versions, not with those of an earlier time."""
+        kept = ENVIRONMENTS / (cls.environment or cls.name) / "installed"
+        return not cls.packages or (kept.exists() and kept.read_text() == "\n".join(cls.packages))
 
     @classmethod
     def versions(cls) -> str:

@@ -56,7 +56,9 @@ class Postgres(Service):
     USER = "proof"
 
     def __init__(self, directory: Path) -> None:
-        bin_folder = _postgres_programs()
+        bin_folder = postgres_programs()
+        if bin_folder is None:
+            raise RuntimeError("PostgreSQL's initdb and postgres are not on this machine")
         self.url = f"postgresql://{self.USER}@127.0.0.1:{(port := free_port())}/postgres"
         data = directory / "postgres"
         data.mkdir()
@@ -106,12 +108,12 @@ class Redis(Service):
         )
 
 
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path | None:
     folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *(Path(name) for name in os.environ["PATH"].split(":"))]
     for folder in folders:
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return folder
-    raise RuntimeError("PostgreSQL's initdb and postgres are not on this machine")
+    return None
 
 
 def _is_user(name: str) -> bool:

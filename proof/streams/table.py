@@ -1,19 +1,35 @@
-"""The table of docs/proof.md, product by fault, and the setups behind it, from results that are kept beside this
-module."""
+"""The table of docs/proof.md, product by fault, and the setups behind it: one run of the command on one machine.
+
+The run that the page shows is `results/run.json`. A run that is not over yet is kept outside this folder, cell by cell,
+so that the same command goes on with it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
+from proof.streams import products
 from proof.streams.faults import FAULTS
 from proof.streams.judge import ANOMALIES, Verdict
+from proof.streams.product import PROGRAMS, Product
+from proof.streams.services import postgres_programs
 
-RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+RUN = RESULTS / "run.json"
+DECIDES = ("judge", "faults", "trial", "provider", "history", "http", "product", "services")
+PAGE = HERE.parents[1] / "docs" / "proof.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
@@ -25,17 +41,24 @@ class Cell:
     outcomes: dict[str, int] = field(default_factory=dict)  # of the runs without an anomaly
     anomalies: dict[str, int] = field(default_factory=dict)
     not_offered: str = ""  # why
+    not_run: str = ""  # why the test could not ask
 
     def text(self) -> str:
         if self.not_offered:
             return "–"
+        if self.not_run:
+            return f"not run: {self.not_run}"
         found = [f"{name} {count}" for name, count in self.anomalies.items()]
         return ", ".join([*found, *(f"{count} {name}" for name, count in self.outcomes.items())])
 
     def markdown(self) -> str:
         """Anomalies bold, and nothing breaks within a number and its name."""
+        if self.not_offered:
+            return "–"
+        if self.not_run:
+            return "not&nbsp;run"
         found = [f"**{name}&nbsp;{count}**" for name, count in self.anomalies.items()]
-        return "<br>".join([*found, *(f"{count}&nbsp;{name}" for name, count in self.outcomes.items())]) or self.text()
+        return "<br>".join([*found, *(f"{count}&nbsp;{name}" for name, count in self.outcomes.items())])
 
 
 def cell(verdicts: Iterable[Verdict]) -> Cell:
@@ -49,73 +72,144 @@ def cell(verdicts: Iterable[Verdict]) -> Cell:
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class ProductResult:
     versions: str
     page: str
     setup: str
-    seconds: int
-    cells: dict[str, Cell]
-
-    def save(self, name: str) -> None:
-        """Faults that were not tried this time keep what was found before."""
-        path = RESULTS / f"{name}.json"
-        told = asdict(self)
-        if path.exists():
-            earlier = json.loads(path.read_text(encoding="utf-8"))
-            told["cells"] = {**earlier["cells"], **told["cells"]}
-            told["seconds"] = max(earlier["seconds"], told["seconds"])
-        RESULTS.mkdir(exist_ok=True)
-        path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    code: str  # of the test and of this product's adapter
+    seconds: float = 0
+    cells: dict[str, Cell] = field(default_factory=dict)
 
 
-def load_results(names: Iterable[str]) -> dict[str, ProductResult]:
-    """Of those products that were tested, in this order."""
-    results = {}
-    for path in (RESULTS / f"{name}.json" for name in names):
-        if not path.exists():
-            continue
+@dataclass
+class TableRun:
+    """Everything that one run of the command found, with what it ran on."""
+
+    began: str
+    ended: str  # of the last cell
+    machine: str
+    seed: int
+    products: dict[str, ProductResult]
+
+    @classmethod
+    def new(cls, kinds: Iterable[type[Product]], seed: int) -> TableRun:
+        products = {
+            kind.name: ProductResult(kind.versions(), kind.page, kind.setup, fingerprint(kind)) for kind in kinds
+        }
+        return cls(now(), "", machine(), seed, products)
+
+    @classmethod
+    def load(cls, path: Path) -> TableRun:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        kept["cells"] = {name: Cell(**made) for name, made in kept["cells"].items()}
-        results[path.stem] = ProductResult(**kept)
-    return results
+        for result in kept["products"].values():
+            result["cells"] = {name: Cell(**made) for name, made in result["cells"].items()}
+        kept["products"] = {name: ProductResult(**result) for name, result in kept["products"].items()}
+        return cls(**kept)
+
+    def save(self, path: Path) -> None:
+        """The file has this run or the one before, whatever happens meanwhile."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        begun = path.with_suffix(".new")
+        begun.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        begun.replace(path)
+
+    def go_on_with(self, begun: TableRun) -> None:
+        """Takes the cells of a run that was interrupted. A product whose version, set-up or adapter has changed since
+        is tried again, and every product where the judge or the trial has."""
+        if (begun.machine, begun.seed) != (self.machine, self.seed):
+            return
+        self.began = begun.began
+        for name, result in self.products.items():
+            earlier = begun.products.get(name)
+            if earlier and (earlier.versions, earlier.setup, earlier.code) == (
+                result.versions,
+                result.setup,
+                result.code,
+            ):
+                self.products[name] = earlier
+
+    @property
+    def requests(self) -> int:
+        return sum(found.runs for result in self.products.values() for found in result.cells.values())
 
 
-def table(results: dict[str, ProductResult]) -> str:
+def now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+
+
+def fingerprint(kind: type[Product]) -> str:
+    """Of all that decides what is found of this product: the test, the adapter, and the program that it starts."""
+    modules = [base.__module__ for base in kind.__mro__ if base.__module__.startswith(f"{products.__name__}.")]
+    text = "".join((HERE / f"{name}.py").read_text(encoding="utf-8") for name in DECIDES)
+    text += "".join(Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in modules)
+    programs = {path.stem: path.read_text(encoding="utf-8") for path in sorted(PROGRAMS.iterdir()) if path.is_file()}
+    for _ in range(2):  # a program that is named so far, and what that one imports
+        text += "".join(program for stem, program in programs.items() if stem in text)
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+def machine() -> str:
+    """The kind of machine, and the programs that the products share, where it has them."""
+    kernel = ".".join(platform.release().split(".")[:2])
+    programs = {
+        "Node": "node",
+        "PostgreSQL": str((postgres_programs() or Path()) / "postgres"),
+        "Redis": "redis-server",
+    }
+    versions = {"Python": platform.python_version(), **{name: _version(path) for name, path in programs.items()}}
+    had = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    return f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {kernel}; {had}"
+
+
+def _version(program: str) -> str:
+    try:
+        line = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+    except OSError:
+        return ""
+    found = re.search(r"\d+(\.\d+)+", line)
+    return found[0] if found else ""
+
+
+def table(run: TableRun) -> str:
     """Products are columns: there are more faults than products."""
-    names = list(results)
-    rows = [f"fault|{'|'.join(names)}", "---|" * len(names) + "---"]
+    rows = [f"fault|{'|'.join(run.products)}", "---|" * len(run.products) + "---"]
     for fault in FAULTS:
-        cells = [
-            result.cells[fault.name].markdown() if fault.name in result.cells else "not&nbsp;run"
-            for result in results.values()
-        ]
+        cells = [result.cells[fault.name].markdown() for result in run.products.values()]
         rows.append(f"{fault.name}|{'|'.join(cells)}")
     return "\n".join(rows)
 
 
-def setups(results: dict[str, ProductResult]) -> str:
+def told(run: TableRun) -> str:
+    cores = run.machine.partition(",")[0]
+    return f"One run, {run.began} to {run.ended[-5:]} UTC, {cores}: {run.requests:,} requests."
+
+
+def setups(run: TableRun) -> str:
     """What was tested, how it was set up, and why it has no answer to some faults."""
-    parts = ["# What was tested"]
-    for name, result in results.items():
+    parts = [
+        "# What was tested\n",
+        f"{told(run)} {run.machine}. Seed {run.seed}.",
+    ]
+    for name, result in run.products.items():
         page = result.page if "://" in result.page else f"../../../{result.page}"
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[tuple[str, str], list[str]] = {}
         for fault, found in result.cells.items():
-            if found.not_offered:
-                reasons.setdefault(found.not_offered, []).append(fault)
+            if found.not_offered or found.not_run:
+                what = ("Not offered", found.not_offered) if found.not_offered else ("Not run", found.not_run)
+                reasons.setdefault(what, []).append(fault)
         parts += [
             f"\n## {name}\n",
-            f"{result.versions}. [Docs]({page}). {result.seconds} s.\n",
+            f"{result.versions}. [Docs]({page}). {result.seconds:.0f} s. Code of the test: `{result.code}`.\n",
             f"- Set up: {result.setup}",
-            *(f"- Not offered ({', '.join(faults)}): {why}" for why, faults in reasons.items()),
+            *(f"- {what} ({', '.join(faults)}): {why}" for (what, why), faults in reasons.items()),
         ]
     return "\n".join([*parts, ""])
 
 
-def write_table(names: Iterable[str]) -> None:
+def write_table(run: TableRun) -> None:
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
-    results = load_results(names)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}", encoding="utf-8")
-    (RESULTS / "setups.md").write_text(setups(results), encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{told(run)}\n\n{table(run)}\n{END}{after}", encoding="utf-8")
+    (RESULTS / "setups.md").write_text(setups(run), encoding="utf-8")

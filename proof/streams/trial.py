@@ -99,7 +99,7 @@ class Trial:
     """All runs of one fault at one product. What is done to the servers is done once, when all are accepted and
     one is at its word: the others are somewhere else in their answers."""
 
-    def __init__(self, product: Product, fault: Fault, provider: Provider, disk: Disk, seed: int) -> None:
+    def __init__(self, product: Product, fault: Fault, provider: Provider, disk: Disk, seed: str) -> None:
         self._product = product
         self._fault = fault
         self._provider = provider

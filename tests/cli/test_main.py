@@ -172,6 +172,19 @@ def test_a_mistyped_command_is_no_question(word: str, meant: str) -> None:
     assert done.stderr.decode() == f"error: no command {word!r}; did you mean {meant}? chat -q asks it as a question\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["--verison"], "--version"), (["--modle", "x"], "--model"), (["serve", "--prot=1"], "--port")],
+)
+def test_a_mistyped_option_is_told_what_was_meant(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(words)
+    mistyped = words[-1].partition("=")[0] if words[0] == "serve" else words[0]
+    assert capsys.readouterr().err == f"error: no option {mistyped}; did you mean {meant}?\n"
+
+
 @pytest.mark.parametrize(("word", "meant"), [("setup", "init"), ("watch", "tail last"), ("statsu", "runs")])
 def test_a_command_of_other_programs_is_no_question_where_it_stands_alone(
     word: str, meant: str, capsys: pytest.CaptureFixture[str]

@@ -34,9 +34,9 @@ call: {connect_timeout_s: 1, first_token_timeout_s: 2, idle_timeout_s: 3, progre
   max_attempts: 6, backoff_s: 7, backoff_max_s: 8.5}
 transport: {proxy: "http://user:pass@proxy:3128"}
 agent:
-  {max_turns: 3, max_tokens: 90000, context_tokens: 8000, tools: [terminal], roots: [notes], show_reasoning: true,
-   think_tags: [musing], redact: ['tok_[a-z]+']}
-approvals: {mode: deny, timeout_s: 5, allow: ["git status"],
+  {max_turns: 3, max_tokens: 90000, context_tokens: 8000, tools: [terminal], roots: [notes], rules: [],
+   show_reasoning: true, think_tags: [musing], redact: ['tok_[a-z]+']}
+approvals: {mode: deny, timeout_s: 5, edits: ask, allow: ["git status"],
   notify: ["telegram:1"], api: deny}
 mcp: {servers: {notes: {command: [notes-mcp, --all], env_allow: [NOTES_DIR], timeout_s: 5},
   remote: {url: "https://mcp.example/mcp", key_env: MCP_KEY},
@@ -86,7 +86,7 @@ def test_without_a_file_everything_is_a_default(tmp_path: Path) -> None:
     assert (config.approvals.mode, config.approvals.wait_s(), config.approvals.allow) == ("ask", 60, ())
     assert (config.approvals.wait_s(in_chat=True), config.approvals.api) == (900, "wait")
     assert (config.store.url, config.store.durability) == ("sqlite:///tailrace.db", "committed")
-    assert (config.bus.url, config.checkpoints.enabled, config.flows.env_allow) == ("auto", False, ())
+    assert (config.bus.url, config.checkpoints.enabled, config.flows.env_allow) == ("auto", None, ())
     assert (config.server.host, config.server.port, config.server.max_body_mb) == ("127.0.0.1", 8642, 32)
     assert (config.server.key_env, config.server.cors_origins) == ("TAILRACE_API_KEY", ())
     assert not config.platforms.by_name

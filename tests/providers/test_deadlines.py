@@ -202,6 +202,9 @@ async def test_what_lengthens_a_deadline_is_asked_once_when_it_is_about_to_pass(
         def is_thinking(self) -> bool:
             return False
 
+        def relayed_at(self) -> float:
+            return 0.0
+
         def lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
             asked.append(asyncio.get_running_loop().time() - began)
             return AttemptDeadlines(first_token_s=300, total_s=deadlines.total_s)
@@ -226,6 +229,9 @@ async def test_whether_the_model_thinks_is_asked_once_for_a_verdict(thinks: bool
         def is_thinking(self) -> bool:
             asked.append(asyncio.get_running_loop().time() - began)
             return thinks and len(asked) == 1
+
+        def relayed_at(self) -> float:
+            return 0.0
 
         def lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
             return deadlines

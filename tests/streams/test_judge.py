@@ -126,38 +126,38 @@ def tool_forgotten(records: list[Record]) -> None:
     records.insert(0, record("client", "planned", tools=1))
 
 
-@pytest.mark.parametrize(
-    ("plant", "anomalies"),
-    [
-        (without("viewer-1", 6), ("lost",)),
-        (without("viewer-2", 11, 12), ("lost",)),
-        (without("viewer-1", 1, 2), ("lost",)),
-        (without("product", 6), ("lost", "ghost")),
-        (twice("viewer-1"), ("doubled",)),
-        (twice("product"), ("doubled",)),
-        (swapped, ("reordered",)),
-        (denied, ("ghost",)),
-        (never_said, ("ghost",)),
-        (old_writer, ("zombie",)),
-        (stopped_and_went_on, ("zombie",)),
-        (end_is("waiting"), ("silent",)),
-        (end_is("closed"), ("silent",)),
-        (status_is("running"), ("silent",)),
-        (status_is("unknown"), ("silent",)),
-        (empty_and_complete, ("silent",)),
-        (tool_twice, ("doubled",)),
-        (tool_unasked, ("ghost",)),
-        (tool_forgotten, ("lost",)),
-    ],
-)
+PLANTED = [
+    (without("viewer-1", 6), ("lost",)),
+    (without("viewer-2", 11, 12), ("lost",)),
+    (without("viewer-1", 1, 2), ("lost",)),
+    (without("product", 6), ("lost", "ghost")),
+    (twice("viewer-1"), ("doubled",)),
+    (twice("product"), ("doubled",)),
+    (swapped, ("reordered",)),
+    (denied, ("ghost",)),
+    (never_said, ("ghost",)),
+    (old_writer, ("zombie",)),
+    (stopped_and_went_on, ("zombie",)),
+    (end_is("waiting"), ("silent",)),
+    (end_is("closed"), ("silent",)),
+    (status_is("running"), ("silent",)),
+    (status_is("unknown"), ("silent",)),
+    (empty_and_complete, ("silent",)),
+    (tool_twice, ("doubled",)),
+    (tool_unasked, ("ghost",)),
+    (tool_forgotten, ("lost",)),
+]
+
+
+@pytest.mark.parametrize(("plant", "anomalies"), PLANTED)
 def test_a_planted_anomaly_is_named(plant: Callable[[list[Record]], None], anomalies: tuple[str, ...]) -> None:
     records = history()
     plant(records)
     assert verdict(records).anomalies == anomalies
 
 
-def test_every_anomaly_was_planted() -> None:
-    assert ANOMALIES == ("lost", "doubled", "reordered", "ghost", "zombie", "silent")
+def test_every_anomaly_is_planted() -> None:
+    assert {name for _, anomalies in PLANTED for name in anomalies} == set(ANOMALIES)
 
 
 def test_a_failure_that_is_told_is_no_anomaly() -> None:

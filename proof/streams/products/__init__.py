@@ -12,6 +12,7 @@ from proof.streams.products.litellm import LiteLlm
 from proof.streams.products.mastra import Mastra
 from proof.streams.products.pydantic_ai import PydanticAi
 from proof.streams.products.tailrace import Tailrace, TailracePostgres, TailraceWorkers
+from proof.streams.products.tailrace_streams import TailraceStreams
 
 PRODUCTS: dict[str, type[Product]] = {
     product.name: product
@@ -19,6 +20,7 @@ PRODUCTS: dict[str, type[Product]] = {
         Tailrace,
         TailraceWorkers,
         TailracePostgres,
+        TailraceStreams,
         LiteLlm,
         AiSdk,
         LangGraph,

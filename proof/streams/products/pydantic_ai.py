@@ -11,6 +11,6 @@ class PydanticAi(Dbos):
     name = "pydantic-ai-dbos"
     page = "https://ai.pydantic.dev/durable_execution/dbos"
     setup = "PostgreSQL, DBOSDurability with an event_stream_handler that writes a DBOS stream, timeout 3"
-    packages = ("pydantic-ai-slim[dbos,openai]==2.62.0", "fastapi==0.163.0", "uvicorn==0.54.0")
+    packages = ("pydantic-ai-slim[dbos,openai]==2.66.0", "fastapi==0.163.0", "uvicorn==0.54.0")
     program = "pydantic_ai_server.py"
     lacks: ClassVar = {"servers": Dbos.lacks["servers"]}

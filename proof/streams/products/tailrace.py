@@ -15,6 +15,7 @@ from proof.streams.http import Broken, SseEvent, fetch, free_port, stream
 from proof.streams.product import Accepted, Cleared, Ended, Kept, Place, Product, Refused, Server, Sight, Text
 from proof.streams.services import Postgres
 
+CHECKOUT = Path(__file__).parents[3]
 HOW = {"completed": "complete", "incomplete": "failed", "failed": "failed", "stopped": "stopped"}
 
 
@@ -38,7 +39,7 @@ class Tailrace(Product):
         said = subprocess.run(
             [sys.executable, "-m", "tailrace", "--version"], check=True, capture_output=True, text=True
         )
-        return said.stdout.strip()
+        return f"{said.stdout.strip()}{_source()}"
 
     async def store(self) -> str:
         return f"sqlite:///{self.place.directory}/tailrace.db"
@@ -131,6 +132,21 @@ def _sights(event: SseEvent, texts: list[tuple[object, str]]) -> list[Sight]:
             return [Ended(HOW[str(entry["status"])])]
         case _:
             return [Text("", event.id)]
+
+
+def _source() -> str:
+    """By which name git knows the source of a checkout: a version number stands for many."""
+    tree = _git("rev-parse", "--short=12", "HEAD:src/tailrace")
+    changed = "-changed" if _git("status", "--porcelain", "--", "src/tailrace") else ""
+    return f" (src/tailrace {tree}{changed})" if tree else ""
+
+
+def _git(*arguments: str) -> str:
+    argv = ["git", "-C", str(CHECKOUT), *arguments]
+    try:
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 class TailraceWorkers(Tailrace):

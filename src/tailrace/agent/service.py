@@ -424,6 +424,7 @@ def _inherited_spec(spec: TurnSpec, requester: str) -> TurnSpec:
         directory=spec.directory,
         requester=requester,
         checkpoints=spec.checkpoints,
+        plan=spec.plan,
         max_turns=spec.max_turns,
         tools=spec.tools,
     )

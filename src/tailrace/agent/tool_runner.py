@@ -34,7 +34,7 @@ from tailrace.events import (
     ToolOutputRecorded,
 )
 from tailrace.messages import FileChange, JsonObject, ToolCall, ToolFile
-from tailrace.ports import Effect, Tool, ToolOutcome
+from tailrace.ports import Effect, FileTool, Tool, ToolOutcome
 from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT, outcome_words, unanswered_words
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
@@ -42,7 +42,8 @@ from tailrace.wire.peer_json import without_lone_surrogates
 # The kind of a denial, by `ApprovalAnswered.by`. Any other name is that of a person who said no.
 _DENIALS: dict[str, NotExecutedKind] = {NO_SURFACE: "no_one_to_ask", TIMED_OUT: "no_answer"}
 MAX_FILES_BYTES = 8 * 2**20  # of one call's files together: they are kept in the log
-MOVED = "Not executed: the directory was replaced after the approval was given. Make the call again."
+MOVED = "Not executed: {what} after the approval was given. Make the call again."
+IN_PLAN = "Not executed: {reason}. Say what it would do; it can run once the user has agreed to the plan."
 _PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
 
 
@@ -163,7 +164,11 @@ class ToolRunner:
         problem = self._problem(tool, call, args)
         refusal: _Refusal | None = None
         if not problem and tool is not None and args is not None:
-            refusal = await self._refusal(tool, command, args) or await self._snapshot(tool, call, args)
+            effect = await self._effect(tool, args)
+            if isinstance(effect, ToolOutcome):
+                problem = effect.output
+            else:
+                refusal = await self._refusal(tool, command, args, effect) or await self._snapshot(effect, call)
         self._announce(index, call, tool, args)
         if refusal is not None:
             return self._settle(index, call, ToolOutcome(refusal.output, ok=False), not_executed=refusal.not_executed)
@@ -184,15 +189,33 @@ class ToolRunner:
             return "The arguments were not a complete JSON object; the call was not executed. Make it again."
         return tool.invalid(args)
 
-    async def _refusal(self, tool: Tool, command: RunTool | SettleTool, args: JsonObject) -> _Refusal | None:
+    async def _effect(self, tool: Tool, args: JsonObject) -> Effect | ToolOutcome:
+        """What the call would do, a change of a file line by line where a person is asked about it; the outcome of one
+        that would fail."""
+        effect = tool.effect(args)
+        if not (self._policy.asks_edits and effect.kind == "write" and isinstance(tool, FileTool)):
+            return effect
+        settings = self._settings
+        context = _Context(settings.directory, settings.roots, _ignore, 0, _ignore, lambda: True, _refuse_question)
+        change = await tool.change_of(args, context)
+        if isinstance(change, ToolOutcome):
+            return change
+        counts = f"{change.path} (+{change.added} −{change.removed})"
+        whole = msgspec.json.encode(args, order="sorted").decode()
+        return msgspec.structs.replace(effect, text=f"{counts}\n{change.diff}".rstrip(), whole=whole)
+
+    async def _refusal(
+        self, tool: Tool, command: RunTool | SettleTool, args: JsonObject, effect: Effect
+    ) -> _Refusal | None:
         """Why this call may not be made; None when it may."""
         call = command.call
-        judgement = await self._policy.judge(call.name, tool.effect(args))
+        judgement = await self._policy.judge(call.name, effect)
         if judgement.verdict == "allow":
             return None
         if judgement.verdict == "refuse":
             not_executed = self._not_executed(call, judgement.text, judgement.reason, "forbidden")
-            return _Refusal(f"Refused: {judgement.reason}. This is never executed.", not_executed)
+            words = IN_PLAN if self._policy.plan else "Refused: {reason}. This is never executed."
+            return _Refusal(words.format(reason=judgement.reason), not_executed)
         # The question that was put about exactly this before a crash, and its answer (J111).
         before = command if isinstance(command, RunTool) else None
         asked = before.asked if before and before.asked and before.asked.digest == judgement.digest else None
@@ -210,10 +233,13 @@ class ToolRunner:
             return _Refusal(output, self._not_executed(call, judgement.text, reason, kind))
         if is_new or answered.decision != "always":  # an old "always" may have been taken back since
             await self._policy.remember(question, answered)
-        now = await self._policy.judge(call.name, tool.effect(args))
-        if now.digest == judgement.digest:
-            return None
-        return _Refusal(MOVED, self._not_executed(call, judgement.text, "the directory was replaced", "failed"))
+        effect_now = await self._effect(tool, args)
+        if isinstance(effect_now, Effect):
+            now = await self._policy.judge(call.name, effect_now)
+            if now.digest == judgement.digest:
+                return None
+        what = "the file was changed" if effect.kind == "write" else "the directory was replaced"
+        return _Refusal(MOVED.format(what=what), self._not_executed(call, judgement.text, what, "failed"))
 
     def _not_executed(self, call: ToolCall, command: str, reason: str, kind: NotExecutedKind) -> NotExecuted:
         return NotExecuted(call.name, self._storable(command), self._storable(reason), kind)
@@ -265,8 +291,7 @@ class ToolRunner:
         asked = await self._question(call, Judgement("ask", "the tool asks", text, digest=digest))
         return (await self._ask(asked, is_put=False)).decision != "deny"
 
-    async def _snapshot(self, tool: Tool, call: ToolCall, args: JsonObject) -> _Refusal | None:
-        effect = tool.effect(args)
+    async def _snapshot(self, effect: Effect, call: ToolCall) -> _Refusal | None:
         if self._snapshots is None or effect.kind == "none":
             return None
         try:
@@ -368,6 +393,14 @@ class ToolRunner:
                 data = self._redactor.redact(data.decode(errors="replace")).encode()
             kept.append(ToolFile(self._storable(file.name), file.media_type, data))
         return tuple(kept), left_out
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+async def _refuse_question(_question: str) -> bool:
+    return False
 
 
 def _left_out_notice(file: ToolFile) -> GatewayNotice:

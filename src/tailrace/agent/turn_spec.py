@@ -47,7 +47,8 @@ class TurnSpec(Value):
     spoken_by: SpokenBy | None = None  # the speaker of `message`, whose text does not name them; None: not looked up
     reachable: bool = False  # a person is there who can answer an approval
     yolo: bool = False
-    checkpoints: bool = False
+    checkpoints: bool | Literal["auto"] = False  # auto: where that is quick; nothing waits for one that is not
+    plan: bool = False  # nothing is changed: no tool runs that may do more than read
     max_turns: int | None = None
     max_tokens: int | None = None
     max_usd: float | None = None

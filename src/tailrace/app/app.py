@@ -34,6 +34,7 @@ from tailrace.app.model_catalogue import ModelCatalogue
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.programs.program import NO_PROGRAM, AgentProgram
 from tailrace.app.programs.sub_agents import called_by
+from tailrace.app.project_rules import ProjectRules, project_rules
 from tailrace.app.secrets.config_secrets import mcp_secrets, redactor_of, secrets_of
 from tailrace.app.steering import Steering
 from tailrace.app.telemetry.tracer_provider import tracer_provider_of
@@ -62,7 +63,7 @@ from tailrace.runs.charged_to import platform_of
 from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
 from tailrace.system.private_files import tighten
-from tailrace.system.working_directory import working_directory
+from tailrace.system.working_directory import repository_of, working_directory
 from tailrace.tools.toolbox import builtin_tools
 from tailrace.tools.typed import preview_line
 from tailrace.wire.client_request import ClientRequest
@@ -276,7 +277,8 @@ class App:
         base = spec.request or ModelRequest(choice.name, ())
         note = NOTE if spec.spoken_by is not None and spec.spoken_by.id else ""
         own = (spec.system,) if spec.system else (system_prompt(directory, with_tools=bool(tools)), base.system)
-        system = "\n\n".join(filter(None, (*own, note)))
+        rules = self.rules_of(directory).text if tools and not spec.system and spec.program is None else ""
+        system = "\n\n".join(filter(None, (*own, self.redactor.redact(rules), PLAN_PROMPT if spec.plan else "", note)))
         return TurnSettings(
             model=ModelSettings(
                 routes=self.models.routes(choice),
@@ -303,6 +305,10 @@ class App:
             deadline_at=run.new.deadline_at,
             missing_tools=self._missing_tools(run),
         )
+
+    def rules_of(self, directory: Path) -> ProjectRules:
+        """Read anew for each turn: a person may have changed them."""
+        return project_rules(directory, self.config.agent.rules)
 
     def _price(self, spent: UsageRecorded) -> float:
         return self.costs.price(SpentTokens(spent.provider, spent.model, spent.usage)) or 0.0
@@ -363,6 +369,8 @@ class App:
             allow=self.config.approvals.allow,
             memory=JournalApprovals(self.journal, run),
             scope=ApprovalScope(spec.requester, str(directory), run.new.session, tuple(map(str, self._roots))),
+            asks_edits=self.config.approvals.edits == "ask",
+            plan=spec.plan,
         )
 
     def _step_policy(self) -> ApprovalPolicy:
@@ -371,12 +379,16 @@ class App:
         return ApprovalPolicy(mode, allow=self.config.approvals.allow)
 
     def _snapshots(self, spec: TurnSpec, run: Run, directory: Path) -> Snapshots | None:
-        if not (spec.checkpoints or self.config.checkpoints.enabled):
+        enabled = self.config.checkpoints.enabled
+        required = spec.checkpoints is True or enabled is True
+        if not required and (enabled is False or not spec.checkpoints):
             return None
-        from tailrace.tools.checkpoint.checkpoint import TurnSnapshots
+        from tailrace.tools.checkpoint.checkpoint import QUICK, TurnSnapshots
 
         label = preview_line(spec.message.text)
-        return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
+        limits = None if required or repository_of(directory) else QUICK
+        root = self.config.home / "checkpoints"
+        return TurnSnapshots(root, directory, label=label, turn=run.id, limits=limits, required=required)
 
 
 class _LeftCalls:
@@ -395,6 +407,10 @@ class _LeftCalls:
 
 
 _NO_TOOLS = SessionTools()
+PLAN_PROMPT = (
+    "You are in plan mode: the user wants to agree before anything is changed. Read what you need; a call that changes "
+    "anything is refused. Answer with the plan: what you would change, where, and how you would check it."
+)
 
 
 def system_prompt(directory: Path, *, with_tools: bool) -> str:

@@ -118,16 +118,6 @@ def _check_halves(name: str) -> None:
         )
 
 
-def full_name(config: Config, name: str) -> str:
-    """`<provider>/<model>` of a name in which the provider may be missing: it is the configured one. Raises
-    `ConfigError` for a provider that is not there."""
-    provider, slash, _ = name.partition("/")
-    if not slash:
-        return f"{config.model.provider}/{name}"
-    check_known(config, provider)
-    return name
-
-
 def unaliased(config: Config, name: str) -> str:
     """What a bare name stands for by `server.aliases`, a model or the agent; the first pattern that matches wins."""
     if "/" in name:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -118,6 +119,11 @@ class Parser(argparse.ArgumentParser):
     """Prints mistakes in the format of every other error."""
 
     def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ").split(" ")[0].partition("=")[0]
+        options = [*re.findall(r"(?<![\w-])--[a-z-]+", self.format_help()), "--version"]
+        if unknown.startswith("--") and (close := get_close_matches(unknown, options, n=1, cutoff=NEAR_COMMAND)):
+            print_error(f"no option {unknown}; did you mean {close[0]}?")
+            self.exit(USAGE)
         self.print_usage(sys.stderr)
         print_error(message)
         self.exit(USAGE)

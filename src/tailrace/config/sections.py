@@ -306,6 +306,7 @@ class AgentSettings(Section):
     context_tokens: Count = 128_000  # a history that nears this is summarised in its older part
     tools: tuple[str, ...] = ("terminal", "read_file", "write_file", "patch", "search_files", "web_fetch")
     roots: tuple[str, ...] = ()  # directories that file tools may use beside the working directory
+    rules: tuple[str, ...] = ("AGENTS.md", "CLAUDE.md")  # the first that a directory has is read; empty: none is
     show_reasoning: bool = False
     think_tags: tuple[str, ...] = ()  # further tags around thoughts in a model's text
     redact: tuple[str, ...] = ()  # regular expressions, within a word: their matches are neither shown nor stored
@@ -316,6 +317,7 @@ class Approvals(Section):
 
     mode: Literal["ask", "deny", "yolo"] = "ask"
     timeout_s: Seconds | None = None  # 60; 900 where a chat is asked
+    edits: Literal["allow", "ask"] = "allow"  # what a change of a file does; the question shows the difference
     allow: tuple[str, ...] = ()
     notify: tuple[str, ...] = ()  # chats that are asked about every run, each as `<platform>:<chat>`
     api: Literal["wait", "deny"] = "wait"  # what a question in a run of `/v1` does
@@ -350,7 +352,7 @@ class Mcp(Section):
 
 
 class Checkpoints(Section):
-    enabled: bool = False
+    enabled: bool | None = None  # None: in a terminal, in a git work tree or a directory under 10,000 files
 
 
 class Store(Section):

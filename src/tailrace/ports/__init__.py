@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
-from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest
+from tailrace.messages import AnyDelta, Completion, Dialect, EventForm, JsonObject, ModelRequest
 from tailrace.ports.journal import CRASH_LOOP as CRASH_LOOP
 from tailrace.ports.journal import ENDED as ENDED
 from tailrace.ports.journal import RUNS_LIMIT as RUNS_LIMIT
@@ -39,11 +39,16 @@ from tailrace.ports.log_pages import StoredLine as StoredLine
 from tailrace.ports.tools import CallContext as CallContext
 from tailrace.ports.tools import Effect as Effect
 from tailrace.ports.tools import EffectKind as EffectKind
+from tailrace.ports.tools import FileTool as FileTool
 from tailrace.ports.tools import Tool as Tool
 from tailrace.ports.tools import ToolContext as ToolContext
 from tailrace.ports.tools import ToolOutcome as ToolOutcome
 
 # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+RelayTo: TypeAlias = Callable[[EventForm], Callable[[bytes], float] | None]
+"""Asked for a form: the write of what varies in an event, which returns the time, or None."""
 
 
 class StreamDecoder(Protocol):
@@ -80,6 +85,15 @@ class AnswerStream(Protocol):
         non-streaming answer has no deltas. Raises `Retryable` or `Permanent` where the stream fails, after the deltas
         before the failure, and what `take` raises, which ends the reading. An answer that can calls `take` in the very
         callback in which its bytes arrive: for a token no task is woken."""
+
+    def relay_to(self, _relay: RelayTo, _relayed: Callable[[list[AnyDelta], list[float]], None], /) -> None:
+        """Before `pump`: events of a form for which `_relay` gives a write go there as bytes, unread. `_relayed` gets
+        their deltas within a second, and before any later delta, with the time of each. An answer may ignore it."""
+        return
+
+    def relayed_at(self) -> float:
+        """When an event was relayed whose deltas `relayed` has not got yet; 0 where there is none."""
+        return 0.0
 
     def completion(self) -> Completion:
         """The answer so far: complete after `pump` has returned, partial before. Works after the connection is closed

@@ -23,6 +23,7 @@ class Effect(msgspec.Struct, frozen=True):
     text: str = ""
     directory: str = "."
     shell: str = "bash"  # that reads the text of a command: "sh" may read it otherwise
+    whole: str = ""  # what the approval is bound to beside `text`, where that shows a part of a long change
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
@@ -95,3 +96,11 @@ class Tool(Protocol):
     async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
         """Executes the call. `args` are valid by the spec's schema. Any exception but `CancelledError` is reported to
         the model as a failure."""
+
+
+@runtime_checkable
+class FileTool(Tool, Protocol):
+    """A tool that changes one file, and can say beforehand how."""
+
+    async def change_of(self, args: JsonObject, context: ToolContext) -> FileChange | ToolOutcome:
+        """What `run` would change now; the outcome of a call that would fail."""

@@ -6,14 +6,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 import msgspec
 
 from tailrace import messages
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import EMPTY_ANSWER, PeerError, Permanent, ProviderError
-from tailrace.messages import AnyDelta, Completion, EventDelta, FinishDelta, ModelRequest, TextDelta, ToolCallDelta
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    EventDelta,
+    EventForm,
+    FinishDelta,
+    ModelRequest,
+    TextDelta,
+    ToolCallDelta,
+)
 from tailrace.ports import AnswerStream, Provider, ReattachingProvider
 from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
@@ -52,6 +61,20 @@ class Route(msgspec.Struct, frozen=True):
     raw: bool = False  # the client gets what the provider says, an empty answer too
 
 
+class AttemptListener(Protocol):
+    """What an attempt reports as a `CallListener` takes it."""
+
+    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None: ...
+
+    def relay(self, form: EventForm, /) -> Callable[[bytes], float] | None: ...
+
+    def relayed(self, deltas: list[AnyDelta], times: list[float], /) -> StopCall | None: ...
+
+    def event_skipped(self, provider: str, reason: str) -> None: ...
+
+    def answer_resumable(self, answer_id: str) -> None: ...
+
+
 class Attempt:
     """Runs once. Afterwards, however it ended, it holds what was received."""
 
@@ -61,27 +84,24 @@ class Attempt:
         request: ModelRequest,
         shown: str,
         *,
-        sink: Callable[[list[AnyDelta]], StopCall | None],
-        on_answer_id: Callable[[str], None],
+        listener: AttemptListener,
         on_reattach: Callable[[ProviderError, float], None],
-        on_skipped: Callable[[str], None],
         answer_id: str = "",
     ) -> None:
-        """`sink` and `on_answer_id` are a listener's `deltas` and `answer_resumable`. `on_reattach` is called with the
-        error that broke a connection and the seconds of silence before it, `on_skipped` with why an event of the answer
-        was left out. `answer_id`: an earlier process asked for this answer, which is read from its beginning."""
+        """`on_reattach` is called with the error that broke a connection and the seconds of silence before it.
+        `answer_id`: an earlier process asked for this answer, which is read from its beginning."""
         self._route = route
         self.reattachment: Reattachment | None = None  # where the provider may keep the answer
         if isinstance(provider := route.provider, ReattachingProvider):
-            self.reattachment = Reattachment(provider, route.policy, on_answer_id, answer_id)
+            self.reattachment = Reattachment(provider, route.policy, listener.answer_resumable, answer_id)
         self._purpose: Purpose = "turn"
         history = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
         self._request = msgspec.structs.replace(request, model=route.model, messages=history, prefill=shown.rstrip())
         self._shown = shown
         self._seam = Overlap(shown) if shown else None
         self._on_reattach = on_reattach
-        self._on_skipped = on_skipped
-        self._sink = sink
+        self._listener = listener
+        self._sink = listener.deltas
         self._loop = asyncio.get_running_loop()
         self._watch: DeadlineWatch  # of the connection that is read
         self._answer: AnswerStream | None = None
@@ -210,6 +230,8 @@ class Attempt:
                         self.reattachment.note(answer)
                     if deadlines.idle_from_opening:
                         watch.note_open()
+                    if self.reattachment is None and self._seam is None:
+                        answer.relay_to(self._listener.relay, self._take_relayed)
                     await answer.pump(self._take_read)
             except BaseException:
                 self.silent_s = watch.silent_s()
@@ -248,6 +270,15 @@ class Attempt:
         stop = self._sink(deltas) if is_plain else self._take(deltas, advanced=True)
         if stop is not None:
             _stop(stop)
+
+    def _take_relayed(self, deltas: list[AnyDelta], times: list[float]) -> None:
+        """Takes the deltas of events that the client has already."""
+        self._watch.bytes_at = self._watch.advanced_at = times[-1]
+        if (stop := self._listener.relayed(deltas, times)) is not None:
+            _stop(stop)
+
+    def relayed_at(self) -> float:
+        return self._answer.relayed_at() if self._answer is not None else 0.0
 
     def _take(self, deltas: list[AnyDelta], *, advanced: bool) -> StopCall | None:
         if advanced:
@@ -295,7 +326,7 @@ class Attempt:
             what = "announces tool calls and has none" if _announces_calls(completion) else "is empty"
             raise PeerError(f"the answer {what}", code=EMPTY_ANSWER)
         if skipped:
-            self._on_skipped(skipped)
+            self._listener.event_skipped(self._route.provider.name, skipped)
         return completion
 
     def _come_whole(self, completion: Completion) -> None:

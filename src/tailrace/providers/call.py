@@ -237,10 +237,8 @@ class _CallInProgress:
             route,
             self._request,
             self._shown,
-            sink=self._listener.deltas,
-            on_answer_id=self._listener.answer_resumable,
+            listener=self._listener,
             on_reattach=partial(self._reattach, route.provider.name),
-            on_skipped=partial(self._listener.event_skipped, route.provider.name),
             answer_id=resumed.id if resumed is not None else "",
         )
         again = attempt.reattachment

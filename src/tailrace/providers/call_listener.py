@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from tailrace.errors import ProviderError
-from tailrace.messages import AnyDelta, ModelRequest, Usage
+from tailrace.messages import AnyDelta, EventForm, ModelRequest, Usage
 from tailrace.providers.attempt import Route, StopCall
 
 Verdict: TypeAlias = Literal["continue", "restart", "keep"] | StopCall
@@ -47,6 +47,15 @@ class CallListener:
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         """Pieces of the attempt's answer, as many as arrived together. An answer that was not streamed has none, but
         for the rest of a text whose beginning was shown. `StopCall` closes the stream and ends the call."""
+
+    def relay(self, _form: EventForm) -> Callable[[bytes], float] | None:
+        """Asked in the middle of an answer: where events of this form go as bytes from now on, unread. What is written
+        there is what varies in an event; it returns the time. None: each delta goes to `deltas`."""
+        return None
+
+    def relayed(self, deltas: list[AnyDelta], _times: list[float]) -> StopCall | None:
+        """The deltas of events that were relayed at these times, within a second and before any later delta."""
+        return self.deltas(deltas)
 
     def event_skipped(self, provider: str, reason: str) -> None:
         """One event of the answer could not be read and was left out."""
@@ -90,7 +99,8 @@ must not be made."""
 
 
 class ForwardingListener(CallListener):
-    """Passes everything on to `inner`. Base class for middleware: override what is of interest, and pass it on."""
+    """Passes everything on to `inner`, but for `relay`: one that needs no single delta passes that on too. Base class
+    for middleware: override what is of interest, and pass it on."""
 
     __slots__ = ("_inner",)
 
@@ -102,6 +112,9 @@ class ForwardingListener(CallListener):
 
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         return self._inner.deltas(deltas)
+
+    def relayed(self, deltas: list[AnyDelta], times: list[float]) -> StopCall | None:
+        return self._inner.relayed(deltas, times)
 
     def event_skipped(self, provider: str, reason: str) -> None:
         self._inner.event_skipped(provider, reason)

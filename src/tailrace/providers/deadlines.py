@@ -78,6 +78,9 @@ class Leniency(Protocol):
     def is_thinking(self) -> bool:
         """Whether the model is in the middle of a hidden thought (C47)."""
 
+    def relayed_at(self) -> float:
+        """When a piece of the answer came that the watch was not told of yet; 0 where none did."""
+
     def lengthened(self, deadlines: AttemptDeadlines) -> AttemptDeadlines:
         """What becomes of the deadlines by what is costly to know. Asked once."""
 
@@ -187,6 +190,8 @@ class DeadlineWatch:
             self._fires_at = self._loop.time() + STOOD_STILL_S
             self._timer = self._loop.call_at(self._fires_at, self._check)
             return
+        if self._leniency is not None and (relayed_at := self._leniency.relayed_at()) > self.advanced_at:
+            self.bytes_at = self.advanced_at = relayed_at
         while (due := self._next()) is not None and due[0] <= self._loop.time():
             if self._leniency is not None and not self._is_lengthened:
                 self._deadlines, self._is_lengthened = self._leniency.lengthened(self._deadlines), True

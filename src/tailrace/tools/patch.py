@@ -7,12 +7,14 @@ import difflib
 import os
 from typing import Annotated, NamedTuple
 
+import msgspec
 from msgspec import Meta
 
-from tailrace.messages import JsonObject
+from tailrace.errors import ToolRefused
+from tailrace.messages import FileChange, JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.tools.file_change import MAX_DIFF_CHARS, ChangedLines, changed_lines, file_change
-from tailrace.tools.paths import opened_file, placed, write_whole
+from tailrace.tools.paths import Place, opened_file, placed, write_whole
 from tailrace.tools.typed import Arguments, TypedTool, clipped, failed
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
@@ -34,6 +36,22 @@ class Patch(TypedTool[PatchArgs]):
     def effect(self, args: JsonObject) -> Effect:
         return Effect("write", str(args.get("path", "")))
 
+    async def change_of(self, args: JsonObject, context: ToolContext) -> FileChange | ToolOutcome:
+        wanted = msgspec.convert(args, PatchArgs, strict=False)
+        try:
+            text = await self.text_before(wanted, context)
+        except (ToolRefused, OSError) as exc:
+            return failed(str(exc))
+        change = await asyncio.to_thread(replace_text, text, wanted)
+        if isinstance(change, ToolOutcome):
+            return change
+        return await asyncio.to_thread(file_change, wanted.path, text, change.after)
+
+    async def text_before(self, args: PatchArgs, context: ToolContext) -> str:
+        """Raises `ToolRefused` where no text can be replaced."""
+        text, _ = await asyncio.to_thread(_read, args, placed(args.path, context))
+        return text
+
     async def execute(self, args: PatchArgs, context: ToolContext) -> ToolOutcome:
         try:
             return await asyncio.to_thread(_patch, args, context)
@@ -43,20 +61,25 @@ class Patch(TypedTool[PatchArgs]):
 
 def _patch(args: PatchArgs, context: ToolContext) -> ToolOutcome:
     place = placed(args.path, context)
-    with opened_file(place) as file:
-        status = os.fstat(file.fileno())
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        return failed(f"{args.path} is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        before = data.decode()
-    except UnicodeDecodeError:
-        return failed(f"{args.path} is not UTF-8 text")
+    before, status = _read(args, place)
     change = replace_text(before, args)
     if isinstance(change, ToolOutcome):
         return change
     write_whole(place, change.after.encode(), expected=status)
     return ToolOutcome(change.shown, change=file_change(args.path, before, change.after))
+
+
+def _read(args: PatchArgs, place: Place) -> tuple[str, os.stat_result]:
+    """Raises `ToolRefused` for what is no text, and for too much of it."""
+    with opened_file(place) as file:
+        status = os.fstat(file.fileno())
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ToolRefused(f"{args.path} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return data.decode(), status
+    except UnicodeDecodeError:
+        raise ToolRefused(f"{args.path} is not UTF-8 text") from None
 
 
 class Replacement(NamedTuple):

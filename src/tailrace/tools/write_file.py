@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from tailrace.messages import JsonObject
+from tailrace.errors import ToolRefused
+from tailrace.messages import FileChange, JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.tools.file_change import file_change
 from tailrace.tools.paths import PathRefused, Place, opened_file, placed, write_whole
@@ -30,6 +32,18 @@ class WriteFile(TypedTool[WriteFileArgs]):
 
     def effect(self, args: JsonObject) -> Effect:
         return Effect("write", str(args.get("path", "")))
+
+    async def change_of(self, args: JsonObject, context: ToolContext) -> FileChange | ToolOutcome:
+        wanted = msgspec.convert(args, WriteFileArgs, strict=False)
+        try:
+            place = await asyncio.to_thread(placed, wanted.path, context)
+            before = await self.text_before(place, context)
+        except ToolRefused as exc:
+            return failed(str(exc))
+        return await asyncio.to_thread(file_change, wanted.path, before, wanted.content)
+
+    async def text_before(self, place: Place, _context: ToolContext) -> str | None:
+        return await asyncio.to_thread(old_text, place)
 
     async def execute(self, args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
         try:

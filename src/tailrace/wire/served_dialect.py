@@ -10,7 +10,16 @@ from typing import ClassVar
 import msgspec
 
 from tailrace import messages
-from tailrace.messages import AnyDelta, ErrorDelta, EventDelta, EventRunDelta, JsonObject, TextDelta, ToolCallDelta
+from tailrace.messages import (
+    AnyDelta,
+    ErrorDelta,
+    EventDelta,
+    EventForm,
+    EventRunDelta,
+    JsonObject,
+    TextDelta,
+    ToolCallDelta,
+)
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction, openai_error_body
@@ -97,6 +106,11 @@ class AnswerEncoder(ABC):
         self._relays = True
         for event in run.events():
             self._relay(event, out)
+
+    def relayed_form(self, _form: EventForm) -> EventForm | None:
+        """What events of this form, which were relayed until now, are for the client: a form around what varies. None
+        where each has to be looked at."""
+        return None
 
     def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
         """Notes what a relayed event meant, for an answer that must go on without its provider."""

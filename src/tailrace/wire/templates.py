@@ -32,6 +32,13 @@ _RAW_PROBE = b'"tailrace-probe"'
 _RAW_PADDING = b"abc123"
 Path: TypeAlias = tuple[str | int, ...]
 PADDING_FIELDS = ("obfuscation", "p")  # random text against traffic analysis: OpenAI's and Mistral's name for it
+_PLAIN: Final = re.compile(
+    rb"(?:[ !#-\[\]-~]+|\\[\"\\bfnrt]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]"
+    rb"|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
+    rb"|\xf4[\x80-\x8f][\x80-\xbf]{2})+"
+)
+is_plain_text: Final = _PLAIN.fullmatch
+"""Of the bytes between the quotes of a JSON string: whether they are one, in the usual spelling, and not empty."""
 _MAX_SAMPLES: Final = 4  # unused templates in a row after which learning is given up
 _LOOKS: Final = 3  # how often all that remains of a read is looked at together: its cost stays linear, whatever it has
 
@@ -277,6 +284,20 @@ class TemplateDecoder:
         self._decode(sse.take(data), deltas)
         if sse.error is not None and not self._ended:
             self._fail(protocol_error(str(sse.error), sse.error.excerpt), deltas)
+        return deltas
+
+    def relayable(self) -> EventForm | None:
+        """The form that the next event most likely has, where an event of this form can be relayed unread."""
+        template = self._template
+        if template.__class__ is not Template or not self._sse.is_between or self._ended or not self._keeps_events:
+            return None
+        return template.form
+
+    def relayed(self, bodies: list[bytes]) -> list[AnyDelta]:
+        """The deltas of events of that form that were relayed unread: what varies in each."""
+        deltas: list[AnyDelta] = []
+        if (template := self._template) is not None:
+            self._grow_by(template, bodies, _decode_lines(bodies), deltas)
         return deltas
 
     def _decode(self, whole: bytes, deltas: list[AnyDelta]) -> None:

@@ -55,6 +55,8 @@ class Shown:
 
     def clear(self) -> None: ...
 
+    def listing(self, text: str, language: str) -> None: ...
+
     def copy(self, text: str) -> bool:
         return False
 

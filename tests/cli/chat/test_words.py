@@ -16,8 +16,10 @@ from tailrace.cli.chat.slash_commands import HANDLERS, TERMINAL_COMMANDS, is_sla
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
 from tailrace.cli.chat.tty_approval import answer_of
 from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
+from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.events import RunForked, UsageRecorded
 from tailrace.messages import Image, Text, Usage
+from tailrace.ports import NewRun, Run
 
 # ── the first screen ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -43,8 +45,20 @@ def test_the_embedded_model_says_that_it_is_small_and_how_to_get_a_real_one() ->
 @pytest.mark.parametrize("width", [40, 60, 200])
 def test_the_first_screen_fits_any_window(width: int) -> None:
     facts = WelcomeFacts("1.2", "local/smollm2-135m", "~/" + "deep/" * 12, ("tool",) * 30, embedded=True, yolo=True)
+    facts = msgspec.structs.replace(facts, rules=("~/" + "deep/" * 12 + "AGENTS.md",) * 3)
     assert max(map(len, drawn(welcome(facts), width))) < width
     assert max(map(len, drawn(cut_off("why " * 60, "2m ago"), width))) < width
+
+
+def test_the_first_screen_names_the_files_with_rules() -> None:
+    lines = drawn(welcome(WelcomeFacts("1.2", "a/b", "~", rules=("~/AGENTS.md", "~/part/CLAUDE.md"))), 100)
+    assert "  rules      ~/AGENTS.md, ~/part/CLAUDE.md" in lines
+
+
+def test_an_answer_that_goes_on_elsewhere_is_offered_for_watching() -> None:
+    lines = drawn(cut_off("Write a long story.", "2m ago", taken_over=True))
+    assert lines[1].startswith("▌ An answer goes on in another process, 2m ago:")
+    assert lines[-1].startswith("▌ Enter watches it")
 
 
 def test_an_answer_that_was_cut_off_is_offered_with_its_question() -> None:
@@ -87,12 +101,12 @@ def test_paths_are_short() -> None:
     assert short_path(Path("/a/" + "b" * 20 + "/cc/dd/eeeeeeee"), home) == "…/cc/dd/eeeeeeee"
 
 
-def test_the_list_of_sessions_keeps_its_columns() -> None:
-    first, second = SessionSummary("diary", "Why?", 1, 990.0), SessionSummary("ses_5e816a78", "How " * 20, 500, 100.0)
-    lines = [session.describe(1000.0, 12) for session in (first, second)]
-    assert lines[0] == "diary         just now  1 turn     Why?"
-    assert (lines[1].index("500 turns"), lines[1].index("How")) == (lines[0].index("1 turn"), lines[0].index("Why?"))
-    assert len(lines[1]) < 80
+def test_a_session_to_pick_says_what_was_asked_and_when() -> None:
+    run = Run("run_1", NewRun("agent", {}), "running", last_seq=1, first_seq=1, created_at=990.0, claims=1)
+    first = SessionSummary("diary", "Why?", 1, 990.0, run)
+    assert first.as_choice(1000.0) == Choice("diary", "Why?", "just now · 1 turn · not finished")
+    second = SessionSummary("ses_5e816a78", "How " * 40, 500, -20_000.0).as_choice(1000.0)
+    assert (len(second.label), second.about) == (60, "5h ago · 500 turns")
 
 
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ import pytest
 
 from cli.commands.command_line import PROGRAM, environment, tailrace
 from cli.screen.vt import VirtualTerminal
-from tailrace.cli.setup.init import ollama_url
+from tailrace.cli.setup.init import ollama_url, provider_of_key
 from tailrace.config.load import load
 from tailrace.testing.provider import FaultyProvider
 
@@ -67,7 +67,7 @@ async def test_init_finds_ollama_asks_one_question_tries_it_and_writes(tmp_path:
     ollama = server.url.removeprefix("http://")
     command = [sys.executable, "-m", "tailrace", "init"]
     async with VirtualTerminal(command, environment(tmp_path, OLLAMA_HOST=ollama, XAI_API_KEY="sk-x")) as terminal:
-        await terminal.until("A number, or provider/model [1]:")
+        await terminal.until("A number, k, a, or provider/model [1]:")
         shown = terminal.text
         assert "1  xai/grok-4" in shown
         assert "XAI_API_KEY is set" in shown
@@ -135,10 +135,60 @@ async def test_an_interrupted_trial_says_that_nothing_was_written(tmp_path: Path
     async with FaultyProvider(["silence"]) as server:
         ollama = environment(tmp_path, OLLAMA_HOST=server.url.removeprefix("http://"))
         async with VirtualTerminal([sys.executable, "-m", "tailrace", "init"], ollama) as terminal:
-            await terminal.until("A number, or provider/model [1]:")
+            await terminal.until("A number, k, a, or provider/model [1]:")
             terminal.enter("")
             await terminal.until("for one word, 60 s at most …")
             terminal.type("\x03")
             assert await terminal.exit_code() == 130
             assert "interrupted; nothing was written" in terminal.lines, "a line of its own: the prompt comes below it"
     assert not (tmp_path / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "provider"),
+    [("sk-ant-x", "anthropic"), ("sk-or-v1-x", "openrouter"), ("sk-proj-x", "openai"), ("gsk_x", "groq"), ("x", "")],
+)
+def test_a_key_may_tell_whose_it_is(key: str, provider: str) -> None:
+    assert provider_of_key(key) == provider
+
+
+async def test_init_names_what_it_looked_for_and_takes_an_address_and_its_key(tmp_path: Path) -> None:
+    """N5: no key is set and no Ollama runs."""
+    async with FaultyProvider() as server:
+        command = [sys.executable, "-m", "tailrace", "init"]
+        nowhere = environment(tmp_path, OLLAMA_HOST="127.0.0.1:9")
+        async with VirtualTerminal(command, nowhere, columns=120) as terminal:
+            await terminal.until("A number, k, a, or provider/model [1]:")
+            assert "OPENAI_API_KEY, ANTHROPIC_API_KEY" in terminal.text
+            terminal.enter("a")
+            await terminal.until("The address, as http://…/v1:")
+            terminal.enter("localhost:1")
+            await terminal.until("is no http:// or https:// address")
+            terminal.enter(server.openai_url)
+            await terminal.until("Its key, if it wants one (it is not shown):")
+            terminal.enter("secret-of-mine")
+            await terminal.until("Which model [ok]:")
+            terminal.enter("")
+            await terminal.until("it answers")
+            assert await terminal.exit_code() == 0
+        assert "secret-of-mine" not in terminal.text
+        asked = server.requests[-1]
+    assert asked.headers["authorization"] == "Bearer secret-of-mine"
+    config = load({}, tmp_path)
+    assert (config.model.provider, config.model.name) == ("own", "ok")
+    assert config.providers["own"].base_url == server.openai_url
+    assert "secret-of-mine" not in (tmp_path / "config.yaml").read_text()
+    assert (tmp_path / "env").stat().st_mode & 0o077 == 0
+
+
+async def test_init_keeps_a_pasted_key_where_its_owner_alone_reads_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tailrace", "init", "--no-test"]
+    async with VirtualTerminal(command, environment(tmp_path, OLLAMA_HOST="127.0.0.1:9"), columns=120) as terminal:
+        await terminal.until("A number, k, a, or provider/model [1]:")
+        terminal.enter("k")
+        await terminal.until("The key (it is not shown):")
+        terminal.enter("sk-ant-mine")
+        assert await terminal.exit_code() == 0
+    assert "sk-ant-mine" not in terminal.text
+    assert (tmp_path / "env").read_text() == "ANTHROPIC_API_KEY=sk-ant-mine\n"
+    assert load({}, tmp_path).model.provider == "anthropic"

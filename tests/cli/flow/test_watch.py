@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from flows.stages import step
-from tailrace.cli.flow.watch import PlainLines
+from tailrace.cli.flow.watch import PlainLines, drawn_text
+from tailrace.cli.words import output_text
 from tailrace.events import AnyEvent, Entry, RunFailure, RunStarted, StateChanged, StepFailed, StepFinished, StepStarted
 from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.engine.step_progress import InstanceProgress
@@ -35,6 +36,22 @@ WAITING: list[AnyEvent] = [
     StepStarted("w", 1, 101),
     StateChanged("waiting"),
 ]
+MARKDOWN = "## Mills\n\n- **one**\n- two"
+JSON = '{"a": "**b**"}'
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ({"message": {"content": MARKDOWN}}, "  Mills\n\n   • one\n   • two\n"),
+        ({"message": {"content": JSON}}, JSON),
+        ("**as it is**", "**as it is**"),
+    ],
+)
+def test_an_answer_is_drawn_as_the_chat_draws_it(output: object, shown: str) -> None:
+    assert drawn_text(output_text(output), output) == shown
+
+
 WORDS = f"… waiting for {typed(f'flow signal {public_id(RUN)} go')}"
 
 

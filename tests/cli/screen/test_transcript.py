@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cli.screen.drawn_text import Drawn, done, tool
 from cli.screen.markdown_documents import documents
 from properties import examples
+from tailrace.agent.safety.approval import CHANGES
 from tailrace.cli.screen.painter import tokens_of
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.events import (
@@ -192,6 +193,22 @@ def test_J111_an_approval_shows_all_that_would_run() -> None:
     drawn.see(ApprovalAnswered("apr_1", "deny", "timeout"))
     assert drawn.settled[-1] == "  ✗ no answer came within 60 s"
     assert drawn.transcript.approval is None
+
+
+def test_J111_an_edit_is_asked_about_line_by_line() -> None:
+    diff = "notes.txt (+1 −1)\n one\n-two\n+second"
+    asked = ApprovalAsked("apr_1", "write_file", diff, "digest", reason=CHANGES, directory="/srv/a")
+    drawn = Drawn().see(asked)
+    assert drawn.settled[-8:] == [
+        "  write_file wants to change a file:",
+        "",
+        "    notes.txt (+1 −1)",
+        "     one",
+        "    -two",
+        "    +second",
+        "",
+        "  in /srv/a",
+    ]
 
 
 def test_J110_a_question_to_somebody_else_is_shown_and_not_asked() -> None:

@@ -13,11 +13,12 @@ import pytest
 
 from server.http_server import RunningServer, running_server, sse
 from server.routes.test_runs import STALLED, Launch
+from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.housekeeping import EDITOR_SESSIONS
 from tailrace.delivery.ledger import DeliverySpec, new_delivery
 from tailrace.delivery.port import Place
 from tailrace.events import Entry, MessageChunk, RunFailure, RunFinished, UsageRecorded
-from tailrace.messages import Usage
+from tailrace.messages import Usage, user
 from tailrace.ports import NewRun
 from tailrace.server.routes.streams.session_stream import NOW
 from tailrace.testing.provider import call, reply, think
@@ -287,3 +288,33 @@ async def test_only_an_admin_continues_the_chat_of_a_platform_by_responses(tmp_p
         runs = await server.app.journal.runs()
     assert (refused[0], refused[1]["error"]["code"]) == (403, "session_of_a_chat")
     assert (counted[0], runs) == (403, [])
+
+
+async def test_people_rename_and_pin_conversations_and_a_search_shows_what_it_found(tmp_path: Path) -> None:
+    async with running_server(tmp_path, *(reply(f"The answer is river {number}.") for number in range(3))) as server:
+        for name in ("a", "b", "c"):
+            _, run = await server.json("POST", "/runs", {"input": f"Question {name}?", "session": name})
+            await server.app.agents.finished(run["id"])
+        named = await server.json("PATCH", "/sessions/a", {"title": " The  rivers ", "pinned": True})
+        missing, _ = await server.json("PATCH", "/sessions/none", {"pinned": True})
+        _, first = await server.json("GET", "/sessions?limit=1")
+        _, found = await server.json("GET", "/sessions?q=RIVER 2")
+        _, alone = await server.json("GET", "/sessions/a")
+        await server.json("PATCH", "/sessions/a", {"title": ""})
+        _, again = await server.json("GET", "/sessions/a")
+    assert named == (200, {"title": "The rivers", "pinned": True})
+    assert missing == 404
+    assert [(each["id"], each["pinned"]) for each in first["data"]] == [("a", True), ("c", False)]
+    assert [each["excerpt"]["text"] for each in found["data"]] == ["The answer is river 2."]
+    assert (alone["title"], again["title"], again["pinned"]) == ("The rivers", "Question a?", True)
+
+
+async def test_conversations_of_programs_are_left_out_for_people(tmp_path: Path) -> None:
+    async with running_server(tmp_path, reply("One."), reply("Two.")) as server:
+        for name, asked_by in (("program", "python"), ("person", "cli")):
+            run = await server.app.agents.submit(TurnSpec(user("Hi."), requester=asked_by), session=name)
+            await server.app.agents.finished(run.id)
+        _, everything = await server.json("GET", "/sessions")
+        _, people = await server.json("GET", "/sessions?people=true")
+    assert [each["id"] for each in everything["data"]] == ["person", "program"]
+    assert [each["id"] for each in people["data"]] == ["person"]

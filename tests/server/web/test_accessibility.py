@@ -41,7 +41,7 @@ async def test_nothing_on_the_page_is_closed_to_anybody(devtools: str, tmp_path:
     axe.source()
     script = (reply(ANSWER), reply(say("I will."), call("launch", {"what": "it"})), reply("Done."), *REFUSED)
     async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (server, _, tab):
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         found = await axe.violations_everywhere(tab, "empty")
         await tab.press("Conversations")  # the window is a phone's now
         await tab.value(SETTLED)
@@ -62,6 +62,8 @@ async def test_nothing_on_the_page_is_closed_to_anybody(devtools: str, tmp_path:
         await tab.size(1280, 800)
         await tab.until("document.querySelector('#conversations .badge')?.textContent === ''")
         await tab.value("document.querySelector('#conversations button').click()")
+        found += await axe.violations_everywhere(tab, "menu")
+        await tab.press("Delete")
         found += await axe.violations_everywhere(tab, "deleting")
         await tab.press("Cancel")
         await tab.send("And now?")

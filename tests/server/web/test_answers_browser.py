@@ -137,6 +137,7 @@ async def test_a_thought_stands_where_it_happened_and_says_how_long_it_took(devt
     places = "[...document.querySelectorAll('article .answer')].map((each) => each.firstElementChild.className)"
     slow = Scenario(reply=reply(think("One two three four five."), say("One.")), pace_s=0.1)
     async with page(devtools, tmp_path, slow, reply("Two."), reply(think("\n"), say("Blank."))) as (server, _, tab):
+        await tab.size(1280, 1200)
         await tab.send("And?")
         await tab.until("document.querySelector('.thought')")
         server.provider.flowing.clear()
@@ -193,7 +194,7 @@ async def test_an_edited_question_is_a_further_version_of_its_turn(devtools: str
         assert await tab.value(SHOWN) == ["Which way?", "And then?", "Sure?"], "it follows what is shown"
         assert await tab.value("location.href") == address
         assert await tab.text("#heading") == "Which way?"
-        assert await tab.value("document.querySelectorAll('#conversations li').length") == 1
+        assert await tab.value("document.querySelectorAll('#conversations .row').length") == 1
     assert [message["content"] for message in asked["messages"]][1:] == ["Which way? And why?"]
     assert chosen.endswith("/" + asked["model"])
     last = [message["content"] for message in server.provider.requests[-1].json()["messages"]][1:]

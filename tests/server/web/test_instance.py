@@ -115,7 +115,7 @@ async def test_what_was_used_is_shown_by_key_model_and_day(devtools: str, tmp_pa
         padding = "getComputedStyle(document.querySelector('#usage tbody th')).paddingLeft"
         assert await tab.value(padding) == "12px", "the first column keeps off its border"
         await tab.follow(tab.press("Tailrace", "link"))  # the way back, whose mark is not part of its name
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         assert tab.complaints == []
 
 
@@ -137,7 +137,7 @@ async def test_an_instance_or_a_run_that_is_not_there_is_told_with_a_way_back(
         await tab.size(390, 844)
         assert await tab.value("document.documentElement.scrollWidth <= innerWidth")
         await tab.follow(tab.press("To the conversations", "link"))
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
 
 
 @pytest.mark.parametrize("kind", ["run", "instance"])

@@ -31,7 +31,7 @@ STALLED = Scenario(reply=reply("one two three four five six"), broken=Break("sta
 async def test_the_controls_have_names_and_the_keyboard_is_enough(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, reply("Hello."), reply("Again.")) as (server, _, tab):
         await tab.find("textbox", "Message")
-        for name in ("Send", "Stop"):
+        for name in ("Send", "Attach files"):
             await tab.find("button", name)
         assert await tab.value("document.activeElement.id") == "message", "one can type at once"
         await tab.write("Message", "Hi.")
@@ -63,7 +63,7 @@ async def test_a_question_that_waits_for_a_connection_is_being_sent(devtools: st
     doing = "document.querySelector('.activity')?.textContent.startsWith"
     hold = "fetch(`/sessions/other${number}/stream`, { signal: held.signal }).catch(() => {})"
     async with page(devtools, tmp_path, "silence") as (server, _, tab):
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         await tab.value("window.held = new AbortController(); undefined")
         await tab.value(f"for (let number = 0; number < 6; number++) {hold}; undefined")  # as many as a browser has
         await tab.send("Anybody there?")
@@ -81,13 +81,13 @@ async def test_a_question_that_waits_for_a_connection_is_being_sent(devtools: st
 
 async def test_stop_ends_the_run_and_keeps_what_was_shown(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, STALLED) as (server, _, tab):
-        assert await tab.value("document.querySelector('#stop').disabled")
+        assert await tab.value("document.querySelector('#send').title") == "Send"
         await tab.send("Count.")
         await tab.until_shown("three")
         await tab.press("Stop")
         shown = await answer(tab)
         note = await tab.text("article .note")
-        assert await tab.value("document.querySelector('#stop').disabled")
+        assert await tab.value("document.querySelector('#send').title") == "Send"
         facts = await tab.value("document.querySelector('.run-facts').textContent")
         _, runs = await server.json("GET", "/runs")
     assert shown.startswith("one two three")
@@ -222,7 +222,7 @@ async def test_a_key_that_may_not_use_the_page_is_told_apart_and_another_asked_f
         await tab.until(f"document.querySelector('#key-dialog [role=alert]').textContent === '{words}'")
         await tab.write("API key", KEY)
         await tab.press("Continue")
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         assert not await tab.value("document.querySelector('#key-dialog').open")
 
 
@@ -238,7 +238,7 @@ async def test_the_key_is_asked_for_once_and_kept_for_the_tab(devtools: str, tmp
         assert await tab.value("document.querySelector('#key').value") == ""
         await tab.write("API key", KEY)
         await tab.press("Continue")
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         assert await tab.value("document.activeElement.id") == "message"
         await tab.send("Hi.")
         assert await answer(tab) == "Hello."
@@ -299,7 +299,7 @@ async def test_J123_what_is_shown_is_never_run(devtools: str, tmp_path: Path) ->
     assert shown.count("<script>window.pwned = 1; alert(1)</script>") == 3, "in the question and both answers"
     assert shown.count(ONE_LINE) == 2, "in the line of the approval and that of the tool"
     assert tab.dialogs == []
-    assert all(url.startswith(server.url) for url in tab.requests)
+    assert all(url.startswith((server.url, "data:image/svg")) for url in tab.requests)
     assert not [complaint for complaint in tab.complaints if "Content Security Policy" in complaint]
 
 
@@ -348,7 +348,7 @@ async def test_a_reload_finds_texts_and_tools_in_the_order_in_which_they_came(de
 async def test_that_the_server_cannot_be_reached_is_taken_back_when_it_can(devtools: str, tmp_path: Path) -> None:
     conditions = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
     async with page(devtools, tmp_path, reply("Hello.")) as (_, _, tab):
-        await tab.until_shown("What shall I do?")
+        await tab.until_shown("How can I help?")
         await tab.call("Network.emulateNetworkConditions", offline=True, **conditions)
         await tab.send("Anybody?")
         await tab.until_shown("The server cannot be reached.")

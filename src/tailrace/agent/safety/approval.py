@@ -29,6 +29,7 @@ from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT
 Mode = Literal["ask", "deny", "yolo"]
 LEAST_S = 5.0  # the shortest wait for an answer after another process has taken the run over
 MAX_REASON = 2000  # characters of the reason that a person gives for a denial
+CHANGES = "changes a file"
 MAX_EARLY = 64  # answers that are stored for questions not asked yet; a turn asks few at a time
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # categories of Unicode
 
@@ -58,7 +59,9 @@ class Judgement(msgspec.Struct, frozen=True):
 def digest_of(tool_name: str, effect: Effect, directory: str, requester: str) -> str:
     """The digest of everything that an approval is bound to. Each part is preceded by its length, so that no part can
     pass for another."""
-    parts = (tool_name, effect.kind, effect.text, directory, requester)
+    parts = [tool_name, effect.kind, effect.text, directory, requester]
+    if effect.whole:
+        parts.append(effect.whole)
     joined = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -102,14 +105,20 @@ class ApprovalPolicy:
         allow: Sequence[str] = (),
         memory: ApprovalMemory | None = None,
         scope: ApprovalScope | None = None,
+        asks_edits: bool = False,
+        plan: bool = False,
     ) -> None:
+        """`asks_edits`: a change of a file asks. `plan`: whatever may do more than read is refused, in every mode."""
         self.mode: Mode = mode
+        self.asks_edits = asks_edits and mode != "yolo" and not plan
+        self.plan = plan
         self._allow = tuple(allow)
         self._memory = memory if memory is not None else ApprovalMemory()
         self._scope = scope or ApprovalScope()
 
     async def judge(self, tool_name: str, effect: Effect) -> Judgement:
-        if effect.kind in ("none", "write"):  # the file tools themselves refuse places outside their directories
+        # The file tools themselves refuse places outside their directories.
+        if effect.kind == "none" or (effect.kind == "write" and not (self.asks_edits or self.plan)):
             return Judgement("allow")
         scope = self._scope
         # In a thread: the judge follows links in the file system, and a long line takes a while.
@@ -117,7 +126,9 @@ class ApprovalPolicy:
         if verdict == "allow":
             return Judgement("allow")
         digest = digest_of(tool_name, effect, directory, scope.requester)
-        if verdict == "ask" and (self.mode == "yolo" or await self._memory.holds(digest)):
+        if self.plan and verdict == "ask":
+            verdict, reason = "refuse", f"{reason}, and the plan is not agreed yet"
+        elif verdict == "ask" and (self.mode == "yolo" or await self._memory.holds(digest)):
             verdict = "allow"
         elif verdict == "ask" and self.mode == "deny":
             verdict, reason = "refuse", f"{reason}, and approvals.mode is deny"
@@ -131,14 +142,14 @@ class ApprovalPolicy:
     def _assess(self, effect: Effect) -> tuple[str, Assessment]:
         """The directory in which the action would happen, and the judgement of it there."""
         directory = _resolved(self._scope.directory, effect.directory)
-        if effect.kind == "external":
-            return directory, Assessment("ask", "acts outside this machine")
+        if effect.kind in ("external", "write"):
+            return directory, Assessment("ask", "acts outside this machine" if effect.kind == "external" else CHANGES)
         if effect.shell != "bash" and NOT_IN_EVERY_SHELL.search(effect.text):
             return directory, Assessment("ask", f"{effect.shell} may read it otherwise than bash does")
         inside = (_resolved(self._scope.directory, "."), *(_resolved(root, ".") for root in self._scope.roots if root))
         home = os.path.expanduser("~")  # noqa: PTH111 - text
-        places = Places((directory,), inside, home, lambda path: _resolved(path, "."))
-        return directory, assess(effect.text, places, self._allow)
+        places = Places((directory,), inside, home, lambda path: _resolved(path, "."), read_only=self.plan)
+        return directory, assess(effect.text, places, () if self.plan else self._allow)
 
 
 def _resolved(working_directory: str, directory: str) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tailrace.agent.safety.places import Places
+from tailrace.agent.safety.places import Places, is_harmless_device
 from tailrace.agent.safety.tables import Known
 from tailrace.agent.safety.words import Word
 
@@ -75,6 +75,8 @@ class _Arguments(NamedTuple):
 
 def arguments_reason(key: str, known: Known, words: Sequence[Word], places: Places, *, writes: bool = False) -> str:
     """Why these arguments may do more than the table says of the program. `writes`: it may write to its places."""
+    if writes and places.read_only:
+        return f"{key} may change files"
     if known.any_text:
         return _text_reason(key, known, words, places)
     found = _read_arguments(known, words)
@@ -118,6 +120,8 @@ def place_reason(word: Word, places: Places, *, writes: bool = False) -> str:
     outside = len(joints) > MAX_JOINTS or any(places.leads_outside(text[at:]) for at in (0, *joints))
     if outside or (word.globbed and re.search(r"(^|/)\.[*?\[]", text)):
         return f"leads to {text}, outside the working directory"
+    if writes and places.read_only and not is_harmless_device(text):
+        return f"writes to {text}"
     if writes and places.sensitive(text):
         return f"changes {text}, on which other programs or git depend"
     return ""

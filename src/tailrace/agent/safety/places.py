@@ -28,12 +28,13 @@ MAX_DIRECTORIES = 8
 class Places(NamedTuple):
     """The directories in which a command may run: the last one if every `cd` before it succeeded, the others if one did
     not. None is a directory that is known only when it runs. `inside` are the directories that the agent works in.
-    `resolve` follows the links of a path."""
+    `resolve` follows the links of a path. `read_only`: nothing may be written anywhere."""
 
     directories: tuple[str | None, ...] = ("",)
     inside: tuple[str, ...] = ()
     home: str = ""
     resolve: Callable[[str], str] = str
+    read_only: bool = False
 
     def after_cd(self, target: str | None) -> Places:
         """None: known only when it runs."""

@@ -29,7 +29,7 @@ from tailrace.app.usage.counters import (
     tokens_in,
 )
 from tailrace.errors import JournalError, RunSealed, StaleEpoch
-from tailrace.messages import ModelRequest, SpentTokens, Usage
+from tailrace.messages import EventForm, ModelRequest, SpentTokens, Usage
 from tailrace.ports import SmallState
 from tailrace.providers.attempt import Route
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, ForwardingListener
@@ -211,6 +211,9 @@ class _Meter(ForwardingListener):
     def __init__(self, ledger: UsageLedger, key: str, inner: CallListener) -> None:
         self._inner, self._ledger, self._key = inner, ledger, key
         self.deltas = inner.deltas  # type: ignore[method-assign]  # costs a token nothing
+
+    def relay(self, form: EventForm) -> Callable[[bytes], float] | None:
+        return self._inner.relay(form)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """The log comes first: where another process has the run now, that one counts this attempt."""

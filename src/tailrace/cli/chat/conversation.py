@@ -16,7 +16,7 @@ from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
 from tailrace.app.costs import Costs
-from tailrace.app.models import LOCAL, default_model, full_name, is_known, named, unaliased
+from tailrace.app.models import LOCAL, chosen, default_model, is_known, named
 from tailrace.app.timeline.question import question_of
 from tailrace.app.usage.spending import Spending
 from tailrace.cli.chat.options import REQUESTER, Options
@@ -43,7 +43,8 @@ def turn_of(options: Options, question: Question | str) -> TurnSpec:
         model=options.model,
         requester=REQUESTER,
         yolo=options.yolo,
-        checkpoints=options.checkpoints,
+        checkpoints=options.checkpoints or "auto",
+        plan=options.plan,
         max_turns=options.max_turns,
     )
 
@@ -58,11 +59,6 @@ class SessionSummary(msgspec.Struct, frozen=True):
     at: float
     unfinished: Run | None = None
     taken_over: bool = False
-
-    def describe(self, now: float, id_width: int = 0) -> str:
-        turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
-        state = " · not finished" if self.unfinished else ""
-        return f"{self.id:<{id_width}}  {age(now - self.at):<8}  {turns:<9}{state}  {sanitized_line(self.question, 44)}"
 
     def as_choice(self, now: float) -> Choice:
         turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
@@ -140,10 +136,9 @@ class Conversation:
         config = self.app.config
         if len(name.split()) != 1:
             raise TailraceError(f"a model's name has no blanks, found {name[:80]!r}: /model <provider>/<model>")
-        if "/" in unaliased(config, name):
-            return name
         if not is_known(config, name):
-            return full_name(config, name)
+            choice = chosen(config, None, name)
+            return f"{choice.provider}/{choice.name}"
         if (model := default_model(config, name)) is None:
             raise TailraceError(f"which model of {name}? /model {name}/MODEL")
         return f"{name}/{model}"
@@ -245,15 +240,11 @@ class Conversation:
         return sessions_of(await self.app.journal.runs(kind=TURN_KIND, limit=_LISTED_RUNS))
 
     async def find(self, word: str) -> SessionSummary:
-        """The session with this id or number in the list. Raises `TailraceError` where there is none."""
-        sessions = await self.sessions()
-        if word.isdecimal() and 0 < int(word) <= len(sessions):
-            candidates = [sessions[int(word) - 1]]
-        else:
-            candidates = [session for session in sessions if session.id.startswith(word)]
-        if not candidates:
-            raise TailraceError(f"no session {sanitized_line(word, 60)}")
-        return candidates[0]
+        """The session whose id begins so. Raises `TailraceError` where there is none."""
+        for session in await self.sessions():
+            if session.id.startswith(word):
+                return session
+        raise TailraceError(f"no session {sanitized_line(word, 60)}")
 
     async def resume(self, session: SessionSummary) -> Run | None:
         """Continues that session. Returns its unfinished run: its owner goes on executing it, or this process takes it

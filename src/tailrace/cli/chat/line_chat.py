@@ -61,6 +61,9 @@ class LineChat:
     def clear(self) -> None:
         """Lines that were printed stay."""
 
+    def listing(self, text: str, language: str) -> None:  # noqa: ARG002 - the port's
+        self.notify(text)
+
     def copy(self, text: str) -> bool:  # noqa: ARG002 - the port's
         return False
 

@@ -16,6 +16,7 @@ class Options(Value):
     streamed: bool = False
     session: str = ""
     yolo: bool = False
-    checkpoints: bool = False
+    checkpoints: bool = False  # required: without one nothing is changed
+    plan: bool = False
     max_turns: int | None = None
     reasoning: bool = False

@@ -39,7 +39,9 @@ from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
-from tailrace.cli.screen.painter import Painter
+from tailrace.cli.screen.markdown_blocks import Block
+from tailrace.cli.screen.painter import BlockPiece, Painter
+from tailrace.cli.screen.sanitize import sanitized
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
 from tailrace.cli.screen.transcript import Transcript
@@ -150,6 +152,10 @@ class ScreenChat:
 
     def clear(self) -> None:
         self._screen.clear()
+
+    def listing(self, text: str, language: str) -> None:
+        self._transcript.add_pieces(BlockPiece(Block("code", sanitized(text), language)))
+        self._screen.changed()
 
     def copy(self, text: str) -> bool:
         self._screen.copy(text)
@@ -263,7 +269,12 @@ class ScreenChat:
 
     def _switches(self) -> tuple[str, ...]:
         options, verbose = self._conversation.options, self._conversation.verbose
-        switches = (("yolo", options.yolo), ("reasoning", options.reasoning), ("verbose", verbose))
+        switches = (
+            ("plan", options.plan),
+            ("yolo", options.yolo),
+            ("reasoning", options.reasoning),
+            ("verbose", verbose),
+        )
         return tuple(name for name, on in switches if on)
 
     # ── the conversation ─────────────────────────────────────────────────────────────────────────────────────
@@ -318,6 +329,7 @@ class ScreenChat:
             choice.provider == LOCAL,
             conversation.options.yolo or app.config.yolo,
             typed("init"),
+            tuple(short_path(path, self._home, limit=60) for path in app.rules_of(directory).files),
         )
 
     async def _work(self) -> None:

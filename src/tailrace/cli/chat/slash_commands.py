@@ -10,9 +10,10 @@ import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
-from typing import Final, NamedTuple, Protocol
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from tailrace.agent.session import new_session
+from tailrace.agent.session import TURN_KIND, new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.approvals import AlwaysApprovals, find_approval
 from tailrace.app.slash_commands import CommandCall, commands_of
@@ -23,14 +24,19 @@ from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
 from tailrace.system.extras import install_command
 
+if TYPE_CHECKING:
+    from tailrace.tools.checkpoint.checkpoint import Checkpoints, RollbackPlan
+
 TERMINAL_COMMANDS: Final = commands_of("terminal")
 PAST_TURNS: Final = 5  # of a resumed session, shown again
-LISTED_SESSIONS: Final = 15
 MAX_CHOICES: Final = 50  # sessions to pick from
 LISTED_CHANGES: Final = 30
+MAX_DIFF_LINES: Final = 400
 MAX_COPIED_BYTES: Final = 74_994  # of base64: more is dropped by several terminals
 # As it is called in chats, and in other programs.
-ELSEWHERE: Final = {"/back": "/resume goes back to a session"} | dict.fromkeys(("/q", "/bye"), "/quit leaves")
+ELSEWHERE: Final = dict.fromkeys(("/back", "/sessions"), "/resume goes back to a session") | dict.fromkeys(
+    ("/q", "/bye"), "/quit leaves"
+)
 _KEYS: Final = (
     "  @file       takes a file along; Tab completes its name",
     "  !command    runs it here at once; its output goes with your next message",
@@ -63,6 +69,9 @@ class ChatSurface(Protocol):
 
     def clear(self) -> None:
         """Empties the window, where there is one."""
+
+    def listing(self, text: str, language: str) -> None:
+        """Shows text as code of this language."""
 
     def copy(self, text: str) -> bool:
         """Puts the text on the user's clipboard; False where there is none."""
@@ -223,20 +232,6 @@ async def _new(call: SlashCall) -> None:
     call.surface.notify("new conversation; /resume goes back to an earlier one")
 
 
-async def _sessions(call: SlashCall) -> None:
-    sessions = (await call.conversation.sessions())[:LISTED_SESSIONS]
-    if not sessions:
-        call.surface.notify("no sessions yet")
-        return
-    here, at = call.conversation.session, now()
-    width = max(len(session.id) for session in sessions)
-    lines = [
-        f"{'*' if session.id == here else ' '}{number:>2}  {session.describe(at, min(width, 26))}"
-        for number, session in enumerate(sessions, 1)
-    ]
-    call.surface.notify("\n".join([*lines, "", "/resume N goes on with one"]))
-
-
 async def _resume(call: SlashCall) -> None:
     if (session := await _picked_session(call)) is None:
         return
@@ -318,11 +313,74 @@ async def _rollback(call: SlashCall) -> None:
         await asyncio.to_thread(checkpoints.restore, plan)
         call.surface.notify("done; /rollback undoes this too")
     else:
-        signs = {"change": "~", "create": "+", "delete": "-"}
-        lines = [f"{signs[change.kind]} {change.path}" for change in plan.changes[:LISTED_CHANGES]]
-        more = len(plan.changes) - LISTED_CHANGES
-        lines += [f"… and {more} more"] if more > 0 else []
-        call.surface.notify("\n".join([*lines, "", f"/rollback {number[0] if number else 1} yes puts these back"]))
+        call.surface.notify(
+            "\n".join([*_change_lines(plan), "", f"/rollback {number[0] if number else 1} yes puts these back"])
+        )
+
+
+def _change_lines(plan: RollbackPlan) -> list[str]:
+    signs = {"change": "~", "create": "+", "delete": "-"}
+    lines = [f"{signs[change.kind]} {change.path}" for change in plan.changes[:LISTED_CHANGES]]
+    more = len(plan.changes) - LISTED_CHANGES
+    return [*lines, *([f"… and {more} more"] if more > 0 else [])]
+
+
+async def _undo(call: SlashCall) -> None:
+    """Back to before the last change of a file; once more brings that back."""
+    await call.surface.interrupt()
+    checkpoints, plan = await _last_change(call.conversation)
+    if plan is None:
+        call.surface.notify("nothing to undo: no file has changed since the last checkpoint")
+        return
+    await asyncio.to_thread(checkpoints.restore, plan)
+    call.surface.notify("\n".join(["undone; /undo again brings it back", *_change_lines(plan)]))
+
+
+async def _diff(call: SlashCall) -> None:
+    checkpoints, plan = await _last_change(call.conversation)
+    if plan is None:
+        call.surface.notify("no file has changed since the last checkpoint")
+    else:
+        diff = await asyncio.to_thread(checkpoints.diff, plan, back=False)
+        lines = diff.rstrip().split("\n")
+        more = [f"… {len(lines) - MAX_DIFF_LINES} more lines"] if len(lines) > MAX_DIFF_LINES else []
+        call.surface.listing("\n".join([*lines[:MAX_DIFF_LINES], *more]), "diff")
+
+
+async def _last_change(conversation: Conversation) -> tuple[Checkpoints, RollbackPlan | None]:
+    """The way back to the newest checkpoint of this conversation from which the files differ."""
+    from tailrace.tools.checkpoint.checkpoint import Checkpoints
+
+    app = conversation.app
+    runs = await app.journal.runs(session=conversation.session, kind=TURN_KIND)
+    checkpoints = Checkpoints(app.config.home / "checkpoints", app.directory)
+    own = {"", *(run.id for run in runs)}  # without a turn: of an undo
+
+    def newest() -> RollbackPlan | None:
+        kept = takewhile(lambda each: each.turn in own, checkpoints.all())
+        return next((plan for plan in (checkpoints.plan(each.number) for each in kept) if plan.changes), None)
+
+    return checkpoints, await asyncio.to_thread(newest)
+
+
+async def _plan(call: SlashCall) -> None:
+    """The mode in which nothing is changed; `go` is the user's agreement. Any other text is what to plan."""
+    if call.argument and call.argument.lower() not in ("on", "off", "go"):
+        await call.surface.interrupt()
+        call.conversation.switch(plan=True)
+        await call.surface.submit(call.conversation.turn(call.argument))
+        return
+    if call.argument.lower() != "go":
+        on = _switched(call, call.conversation.options.plan, "plan")
+        call.conversation.switch(plan=on)
+        said = "on: it reads and proposes, nothing is changed; /plan go carries the plan out" if on else "off"
+        call.surface.notify(f"plan mode {said}")
+        return
+    if not call.conversation.options.plan:
+        raise TailraceError("/plan begins with the plan; /plan go carries it out")
+    await call.surface.interrupt()
+    call.conversation.switch(plan=False)
+    await call.surface.submit(call.conversation.turn("I agree: carry out the plan."))
 
 
 async def _quit(call: SlashCall) -> None:
@@ -333,7 +391,6 @@ HANDLERS: Final[dict[str, SlashHandler]] = {
     "help": _help,
     "model": _model,
     "new": _new,
-    "sessions": _sessions,
     "resume": _resume,
     "retry": retry,
     "compact": compact,
@@ -347,5 +404,8 @@ HANDLERS: Final[dict[str, SlashHandler]] = {
     "verbose": _verbose,
     "reasoning": _reasoning,
     "rollback": _rollback,
+    "undo": _undo,
+    "diff": _diff,
+    "plan": _plan,
     "quit": _quit,
 }

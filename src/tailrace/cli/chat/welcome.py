@@ -25,6 +25,7 @@ class WelcomeFacts(msgspec.Struct, frozen=True):
     embedded: bool = False  # the model is the small one that comes along
     yolo: bool = False
     init: str = "tailrace init"  # as it can be typed
+    rules: tuple[str, ...] = ()  # the files with rules of the project
 
 
 def welcome(facts: WelcomeFacts) -> Rows:
@@ -40,6 +41,8 @@ def welcome(facts: WelcomeFacts) -> Rows:
         (("  directory  ", "dim"), (facts.directory, "")),
         (("  tools      ", "dim"), (tools, "")),
     ]
+    if facts.rules:
+        rows.append((("  rules      ", "dim"), (sanitized_line(", ".join(facts.rules), _TOOLS_ROOM), "")))
     if facts.yolo:
         rows.append((("  yolo       ", "dim"), ("nothing is asked before it runs", "yellow")))
     if facts.embedded:

@@ -10,7 +10,8 @@ from rich.markdown import TableElement
 from rich.table import Table
 from rich.text import Text
 
-MIN_COLUMN: Final = 8  # columns of the terminal; below that words are cut in every cell
+MIN_COLUMN: Final = 8  # columns of the terminal; below that no cell can be read
+LONG_WORD: Final = 16  # a column that is wider may cut words
 GAP: Final = 2  # between two columns of a table
 HANG: Final = 2  # of a value that goes on below itself
 
@@ -22,7 +23,8 @@ class MarkdownTable(TableElement):
         names = [cell.content for cell in self.header.row.cells] if self.header and self.header.row else []
         rows = [[cell.content for cell in row.cells] for row in self.body.rows] if self.body else []
         widths = [max(cell.cell_len for cell in column) for column in zip(names, *rows, strict=False)]
-        if rows and is_too_narrow(widths, options.max_width):
+        words = [len(word) for row in rows for cell in row for word in cell.plain.split()]
+        if rows and is_too_narrow(widths, options.max_width, longest_word=max(words, default=0)):
             yield from _records(console, options.max_width, names, rows)
             return
         for part in super().__rich_console__(console, options):
@@ -32,13 +34,14 @@ class MarkdownTable(TableElement):
             yield part
 
 
-def is_too_narrow(widths: Sequence[int], room: int) -> bool:
-    """Whether a column that must give way would have less than `MIN_COLUMN`. The widest ones give way first."""
+def is_too_narrow(widths: Sequence[int], room: int, *, longest_word: int = 0) -> bool:
+    """Whether a column that must give way would have less than `MIN_COLUMN`, or cut words. The widest ones give way
+    first."""
     left = room - GAP * (len(widths) - 1)
     for number, width in enumerate(sorted(widths)):
         share = left // (len(widths) - number)
         if width > share:
-            return share < MIN_COLUMN
+            return share < max(MIN_COLUMN, min(longest_word, LONG_WORD))
         left -= width
     return False
 

@@ -34,6 +34,7 @@ INDENT: Final = 2
 MESSAGE_MARK: Final = "● "
 USER_MARK: Final = "❯ "
 CODE_THEME: Final = "ansi_dark"  # the terminal's own sixteen colours: right on any background
+DIFF_STYLES: Final = {"+": "green", "-": "red"}  # of a line, by how it begins
 _FIRST_COLUMN: Final = re.compile(r" *\S+(?: \S+)*(?:  +)(?=\S)")
 _THEME: Final = Theme(
     {
@@ -139,12 +140,13 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True):
-    """An approval: the whole command that would run, where, and for whom."""
+    """An approval: the whole command that would run, where, and for whom. `is_edit`: it is the difference of a file."""
 
     tool_name: str
     reason: str
     command: str
     scope: str = ""
+    is_edit: bool = False
 
 
 Piece: TypeAlias = BlockPiece | BoxEnd | UserMessage | ReasoningLine | ToolLine | NoticeLine | Rows | ApprovalQuestion
@@ -257,12 +259,19 @@ class Painter:
                 return self._text(text, style, width, indent=indent)
             case Rows(rows, indent):
                 return [line for row in rows for line in self._row(row, width, indent)]
-            case ApprovalQuestion(tool_name, reason, command, scope):
+            case ApprovalQuestion(tool_name, reason, command, scope, is_edit):
+                styles = [DIFF_STYLES.get(line[:1], "") if is_edit else "bold" for line in command.split("\n")]
+                wants = "wants to change a file:" if is_edit else f"wants to run ({reason}):"
+                shown = zip(command.split("\n"), styles, strict=True)
                 return [
                     [],
-                    *self._text(f"{tool_name} wants to run ({reason}):", "bold yellow", width, indent=INDENT),
+                    *self._text(f"{tool_name} {wants}", "bold yellow", width, indent=INDENT),
                     [],
-                    *self._text(command, "bold", width, indent=2 * INDENT),
+                    *(
+                        row
+                        for line, style in shown
+                        for row in self._text(line, style, width, indent=2 * INDENT) or [[]]
+                    ),
                     [],
                     *(self._text(scope, "dim", width, indent=INDENT) if scope else []),
                 ]

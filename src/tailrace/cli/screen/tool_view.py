@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tailrace.agent import turn
-from tailrace.cli.screen.painter import NoticeLine, Piece, Rows, ToolLine
+from tailrace.cli.screen.painter import DIFF_STYLES, NoticeLine, Piece, Rows, ToolLine
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import argument_lines, file_lines, output_lines
 from tailrace.events import ToolOutputRecorded
@@ -28,7 +28,6 @@ OWN_LINES: Final = 40  # of a command that the user ran
 DETAIL_INDENT: Final = 6
 _ENDING: Final = re.compile(r"\[((?:exit code|ended by signal) \d+|ended after .*)\]")
 _INTERRUPTED: Final = (turn.INTERRUPTED, turn.ENDED_WITH_PROCESS)
-_DIFF_STYLES: Final = {"+": "green", "-": "red"}
 
 
 class KeptTool(msgspec.Struct, frozen=True):
@@ -188,7 +187,7 @@ def _diff(change: FileChange, limit: int) -> list[Piece]:
     lines = sanitized(change.diff).split("\n") if change.diff else []
     shown = [line for line in lines if line.strip()] if limit == DIFF_LINES else lines
     rows = [
-        ((f"{line[:1]} {line[1:]}" if line[:1] in "+- " else line, _DIFF_STYLES.get(line[:1], "dim")),)
+        ((f"{line[:1]} {line[1:]}" if line[:1] in "+- " else line, DIFF_STYLES.get(line[:1], "dim")),)
         for line in shown[:limit]
     ]
     if len(shown) > limit:

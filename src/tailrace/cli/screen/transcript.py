@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, assert_never
 
+from tailrace.agent.safety.approval import CHANGES
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.approval_menu import ApprovalMenu
 from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
@@ -388,7 +389,7 @@ class Transcript:
         name, reason = sanitized_line(asked.tool_name, 60), sanitized_line(asked.reason)
         is_own = asked.requester == self._requester
         scope = f"in {asked.directory}" if is_own and asked.directory else asked.scope
-        return ApprovalQuestion(name, reason, sanitized(asked.command), sanitized(scope))
+        return ApprovalQuestion(name, reason, sanitized(asked.command), sanitized(scope), asked.reason == CHANGES)
 
     def _answered(self, change: changes.Answered) -> None:
         answered = change.answer

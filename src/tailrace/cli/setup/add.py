@@ -23,7 +23,7 @@ from typing import Any
 from msgspec.structs import fields, replace
 
 from tailrace.cli.main import DONE, FAILED, INTERRUPTED, USAGE, print_error
-from tailrace.cli.setup.config_file import copied_aside, with_platform, write_config
+from tailrace.cli.setup.config_file import copied_aside, keep_secret, with_platform, write_config
 from tailrace.cli.setup.platform_questions import (
     STREAM_THERE,
     OddAnswer,
@@ -31,7 +31,7 @@ from tailrace.cli.setup.platform_questions import (
     is_whole_by_default,
     questions_of,
 )
-from tailrace.config.env_file import FILE_NAME, read_env_file, with_variable
+from tailrace.config.env_file import FILE_NAME, read_env_file
 from tailrace.config.load import Config, home_directory, load
 from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
 from tailrace.errors import ConfigError, JournalError, PlatformError
@@ -253,9 +253,7 @@ class _Addition:
         if self._file.exists():
             sys.stderr.write(f"kept the old config as {copied_aside(self._file)}\n")
         for variable, value in self._secrets.items():
-            file = self._home / FILE_NAME
-            write_config(file, with_variable(file.read_text("utf-8") if file.exists() else "", variable, value))
-            sys.stderr.write(f"kept {variable} in {file}, which you alone may read\n")
+            keep_secret(self._home, variable, value)
         for variable in self._exported:
             kept = f"it must be there at each start, or as {variable}=… in {self._home / FILE_NAME}"
             sys.stderr.write(f"{variable} was found in the environment: {kept}\n")

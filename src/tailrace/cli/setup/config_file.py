@@ -9,10 +9,12 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from tailrace.cli.setup.platform_questions import questions_of
+from tailrace.config.env_file import FILE_NAME, with_variable
 from tailrace.config.presets import PRESETS
 from tailrace.errors import ConfigError
 from tailrace.plugins.installed import platforms, store_examples
@@ -38,10 +40,11 @@ agent:
 approvals:
   mode: ask                # ask, deny or yolo: what becomes of a dangerous command
   timeout_s: 60            # no answer means no
+  edits: allow             # ask: each change of a file is shown before it is made
   # allow: ["git push *"]  # never asked about
 
-checkpoints:
-  enabled: false           # a snapshot before the first change of a turn; tailrace rollback goes back to it
+# checkpoints:
+#   enabled: true          # before a turn's first change, on every surface; in a terminal also without it
 
 # store: {{url: "sqlite:///tailrace.db"}}        # or {stores}, for several machines
 # server:
@@ -52,14 +55,13 @@ checkpoints:
 {platforms}"""
 
 
-def new_config(provider: str, model: str, *, base_url: str = "") -> str:
-    """The text of a config. `base_url`: where it is not the preset's."""
-    preset = PRESETS.get(provider)
-    settings = []
+def new_config(provider: str, model: str, *, base_url: str = "", key_env: str = "") -> str:
+    """The text of a config. `base_url`: where it is not the preset's; `key_env`: the variable of the key."""
+    settings = ["dialect: chat"] if base_url and provider not in PRESETS else []
     if base_url:
         settings.append(f"base_url: {json.dumps(base_url)}")
-    if preset is not None and preset.key_env:
-        settings.append(f"key_env: {preset.key_env}")
+    if key_env:
+        settings.append(f"key_env: {key_env}")
     providers = f"\nproviders:\n  {provider}: {{{', '.join(settings)}}}\n" if settings else ""
     return TEMPLATE.format(
         provider=provider,
@@ -102,6 +104,13 @@ def write_config(file: Path, text: str) -> None:
     make_private_file(temporary)
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(file)
+
+
+def keep_secret(home: Path, variable: str, value: str) -> None:
+    """In the file `env`, which its owner alone may read; it says so."""
+    file = home / FILE_NAME
+    write_config(file, with_variable(file.read_text("utf-8") if file.exists() else "", variable, value))
+    sys.stderr.write(f"kept {variable} in {file}, which you alone may read\n")
 
 
 _PLATFORMS = re.compile(r"^platforms[ \t]*:(.*)$", re.MULTILINE)

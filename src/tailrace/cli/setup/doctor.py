@@ -1,6 +1,6 @@
 """`tailrace doctor`: checks everything that the config needs, and says how to fix what is missing.
 
-Changes nothing. The checks are independent: one that fails hides no other.
+Changes nothing, but for the modes of files with `--fix`. The checks are independent: one that fails hides no other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tailrace.plugins.installed import Installed, installed, platforms, problems
 from tailrace.ports import RunState, Versioned
 from tailrace.system.extras import install_command
 from tailrace.system.own_program import typed
-from tailrace.system.private_files import is_open_to_others
+from tailrace.system.private_files import is_open_to_others, tighten
 
 MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
 REACH_TIMEOUT_S: Final = 5.0
@@ -48,16 +48,17 @@ PARKED: Final[tuple[RunState, ...]] = ("parked",)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offline", action="store_true", help="do not contact providers and platforms")
+    parser.add_argument("--fix", action="store_true", help="take the rights of other users from your files first")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 nothing is broken, 1 something is."""
-    return asyncio.run(_run(offline=args.offline))
+    return asyncio.run(_run(offline=args.offline, fix=args.fix))
 
 
-async def _run(*, offline: bool) -> int:
+async def _run(*, offline: bool, fix: bool) -> int:
     broken = False
-    async for finding in findings(offline=offline):
+    async for finding in findings(offline=offline, fix=fix):
         broken = broken or finding.state == "broken"
         print(f"{MARKS[finding.state]} {sanitized_line(finding.what, 500)}")  # noqa: T201 - the report is the output
         if finding.advice:
@@ -65,13 +66,17 @@ async def _run(*, offline: bool) -> int:
     return FAILED if broken else DONE
 
 
-async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
+async def findings(*, offline: bool = False, fix: bool = False) -> AsyncIterator[Finding]:
     yield Finding("ok", f"tailrace {__version__}, Python {platform.python_version()}, {sys.platform}")
     try:
         config = load(os.environ)
     except ConfigError as exc:
         yield Finding("broken", str(exc), OWNER if "cannot be read" in exc.message else "mend that line of the file")
         return
+    for path in _open_paths(config) if fix else ():
+        tighten(path)
+        if not is_open_to_others(path):
+            yield Finding("ok", f"fixed: other users may not read {path} any more")
     for check in (_files, _models, _integrations, _mcp_servers, _secrets, _keys):
         for finding in check(config):
             yield finding
@@ -103,14 +108,18 @@ def _files(config: Config) -> Iterator[Finding]:
         yield Finding("note", "streaming is off: answers appear whole", "streaming: {enabled: true}, or --stream")
 
 
-def _open_to_others(config: Config) -> Iterator[Finding]:
-    """Conversations, tool output and histories are for their owner alone."""
+def _open_paths(config: Config) -> list[Path]:
+    """Conversations, tool output and histories are for their owner alone: those that other users may read."""
     kept = [config.home, config.home / ENV_FILE, config.home / "history", config.home / "checkpoints"]
     if (database := config.database) is not None:
         kept += [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-pipes")]
-    if found := [path for path in kept if is_open_to_others(path)]:
+    return [path for path in kept if is_open_to_others(path)]
+
+
+def _open_to_others(config: Config) -> Iterator[Finding]:
+    if found := _open_paths(config):
         names = ", ".join(map(str, found))
-        advice = f"chmod go-rwx {shlex.join(map(str, found))}"
+        advice = f"{typed('doctor --fix')}, or: chmod go-rwx {shlex.join(map(str, found))}"
         yield Finding("broken", f"other users of this machine may read {names}", advice)
 
 

@@ -1,13 +1,14 @@
 """`tailrace init`: finds who could answer, asks one question, tries the answer, and writes a config with streaming on.
 
-Works without a config and with a broken one. Secrets are never asked for and never written: they stay in the
-environment. Without a terminal it asks nothing and calls no model.
+Works without a config and with a broken one. A key that is pasted goes into `$TAILRACE_HOME/env`, which its owner alone
+may read; the config has its variable's name. Without a terminal it asks nothing and calls no model.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import getpass
 import os
 import sys
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tailrace.cli.main import DONE, FAILED, USAGE, print_error
-from tailrace.cli.setup.config_file import copied_aside, new_config, write_config
+from tailrace.cli.setup.config_file import copied_aside, keep_secret, new_config, write_config
 from tailrace.config.load import home_directory, load
 from tailrace.config.presets import PRESETS
 from tailrace.errors import TailraceError
@@ -25,8 +26,20 @@ from tailrace.system.own_program import typed
 LOCAL, LOCAL_MODEL = "local", "smollm2-135m"
 OLLAMA = "ollama"
 OLLAMA_PORT = 11434
+OWN, OWN_KEY = "own", "OWN_API_KEY"  # the provider that is given by its address, and the variable of its key
+LISTED_MODELS = 10
+# How the keys of a provider begin.
+KEY_FORMS = (
+    ("sk-ant-", "anthropic"),
+    ("sk-or-", "openrouter"),
+    ("gsk_", "groq"),
+    ("AIza", "gemini"),
+    ("xai-", "xai"),
+    ("sk-proj-", "openai"),
+)
 LOOK_TIMEOUT_S = 1.0
 TRIAL_TIMEOUT_S = 60.0
+ADDRESS_TIMEOUT_S = 10.0
 # The model of each provider that a new config names: a good one of its kind, for an agent with tools.
 SUGGESTED_MODELS: Mapping[str, str] = {
     "anthropic": "claude-sonnet-5",
@@ -43,12 +56,22 @@ SUGGESTED_MODELS: Mapping[str, str] = {
 
 
 class Candidate(NamedTuple):
-    """A model that could answer. `reason` says how it was found; `base_url` where it is not the preset's."""
+    """A model that could answer. `reason` says how it was found; `base_url` where it is not the preset's; `key` is one
+    that was pasted."""
 
     provider: str
     model: str
     reason: str
     base_url: str = ""
+    key: str = ""
+
+    @property
+    def key_env(self) -> str:
+        """The variable of its key; empty where it wants none."""
+        if self.provider == OWN:
+            return OWN_KEY if self.key else ""
+        preset = PRESETS.get(self.provider)
+        return (preset.key_env or "") if preset is not None else ""
 
 
 def is_set(environ: Mapping[str, str], variable: str) -> bool:
@@ -82,17 +105,22 @@ def ollama_url(environ: Mapping[str, str]) -> str:
     return f"{parts.scheme or 'http'}://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
-async def _ollama(environ: Mapping[str, str]) -> Candidate | None:
-    """A running Ollama that has a model."""
+async def models_at(url: str, *, name: str, key: str = "", timeout_s: float = LOOK_TIMEOUT_S) -> tuple[str, ...]:
+    """What the server lists. Raises `TailraceError`, `TimeoutError`, `OSError`."""
     from tailrace.providers.http.endpoint import Endpoint
     from tailrace.providers.http.provider import HttpProvider
     from tailrace.providers.transport.http1_transport import open_transport
 
+    endpoint = Endpoint(name=name, dialect="chat", base_url=url, key=key, connect_timeout_s=timeout_s)
+    async with asyncio.timeout(timeout_s), open_transport() as transport:
+        return await HttpProvider(endpoint, transport).list_models()
+
+
+async def _ollama(environ: Mapping[str, str]) -> Candidate | None:
+    """A running Ollama that has a model."""
     url = ollama_url(environ)
-    endpoint = Endpoint(name=OLLAMA, dialect="chat", base_url=url, connect_timeout_s=LOOK_TIMEOUT_S)
     try:
-        async with asyncio.timeout(LOOK_TIMEOUT_S), open_transport() as transport:
-            models = await HttpProvider(endpoint, transport).list_models()
+        models = await models_at(url, name=OLLAMA)
     except (TailraceError, TimeoutError, OSError):
         return None
     if not models:
@@ -145,13 +173,15 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as mistake:
         print_error(str(mistake))
         return USAGE
-    text = new_config(choice.provider, choice.model, base_url=choice.base_url)
+    text = new_config(choice.provider, choice.model, base_url=choice.base_url, key_env=choice.key_env)
     tested = (asking or args.yes) and not args.no_test
     answered = _answers(choice, text) if tested else None
     if answered is False:
         return FAILED
     if file.exists():
         sys.stderr.write(f"kept the old one as {copied_aside(file)}\n")
+    if choice.key:
+        keep_secret(file.parent, choice.key_env, choice.key)
     write_config(file, text)
     load(os.environ)  # the new file must load
     _tell(file, choice, answers=bool(answered))
@@ -182,16 +212,75 @@ def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     if not asking:
         best = candidates[0]
         return best._replace(model=args.model) if args.model else best
+    if candidates[0].provider == LOCAL:
+        variables = ", ".join(preset.key_env for preset in PRESETS.values() if preset.key_env)
+        sys.stderr.write(f"No key is set in {variables},\nand no Ollama runs at {ollama_url(os.environ)}.\n\n")
     sys.stderr.write("Who answers?\n")
-    width = max(len(f"{found.provider}/{found.model}") for found in candidates)
+    width = max(len("paste a key"), *(len(f"{found.provider}/{found.model}") for found in candidates))
     for number, found in enumerate(candidates, 1):
         sys.stderr.write(f"  {number}  {f'{found.provider}/{found.model}':<{width}}   {found.reason}\n")
+    sys.stderr.write(
+        f"  k  {'paste a key':<{width}}   of {', '.join(dict.fromkeys(name for _, name in KEY_FORMS))} …\n"
+    )
+    sys.stderr.write(f"  a  {'an address':<{width}}   of a server that speaks OpenAI's API\n")
     while True:
-        answer = _asked("A number, or provider/model [1]: ") or "1"
+        answer = _asked("A number, k, a, or provider/model [1]: ") or "1"
         try:
+            if answer.lower() == "k":
+                return _with_pasted_key(args.model or "")
+            if answer.lower() == "a" or answer.startswith(("http://", "https://")):
+                return _at_address(
+                    answer if len(answer) > 1 else _asked("The address, as http://…/v1: "), args.model or ""
+                )
             return _answered(answer, candidates, args.model or "")
         except ValueError as mistake:
             print_error(str(mistake))
+
+
+def _pasted(question: str) -> str:
+    """What is pasted is not shown. Raises `ValueError` for a key that cannot be one."""
+    try:
+        key = getpass.getpass(question, stream=sys.stderr).strip()
+    except EOFError:
+        return ""
+    if not key.isprintable() or " " in key:
+        raise ValueError("a key is one word")
+    return key
+
+
+def provider_of_key(key: str) -> str:
+    """Empty where the key does not tell."""
+    return next((name for start, name in KEY_FORMS if key.startswith(start)), "")
+
+
+def _with_pasted_key(model: str) -> Candidate:
+    """Raises `ValueError` in words for what is no key, and for a provider that is not known."""
+    if not (key := _pasted("The key (it is not shown): ")):
+        raise ValueError("no key was pasted")
+    provider = provider_of_key(key) or _asked(f"Whose key is it? {', '.join(SUGGESTED_MODELS)[: -len(LOCAL) - 2]}: ")
+    found = _named(provider, model)
+    if not found.key_env:
+        raise ValueError(f"{provider} takes no key")
+    return found._replace(key=key)
+
+
+def _at_address(url: str, model: str) -> Candidate:
+    """Raises `ValueError` in words where no server with a model answers there."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url[:200]!r} is no http:// or https:// address")
+    key = _pasted("Its key, if it wants one (it is not shown): ")
+    try:
+        models = asyncio.run(models_at(url, name=OWN, key=key, timeout_s=ADDRESS_TIMEOUT_S))
+    except (TailraceError, TimeoutError, OSError) as exc:
+        raise ValueError(f"no list of models at {url}: {str(exc) or 'no answer'}") from exc
+    if not model:
+        if not models:
+            raise ValueError(f"the server at {url} lists no model: name one with --model")
+        more = f" and {len(models) - LISTED_MODELS} more" if len(models) > LISTED_MODELS else ""
+        sys.stderr.write(f"It has {', '.join(models[:LISTED_MODELS])}{more}.\n")
+        model = _asked(f"Which model [{models[0]}]: ") or models[0]
+    return Candidate(OWN, model, "", url, key)
 
 
 def _answered(answer: str, candidates: list[Candidate], model: str) -> Candidate:
@@ -215,13 +304,13 @@ def _named(provider: str, model: str) -> Candidate:
 
 def _answers(choice: Candidate, text: str) -> bool | None:
     """Tries the model with one small call. None: a key that is not set, and the embedded model, are not tried."""
-    preset = PRESETS.get(choice.provider)
-    if preset is None or (preset.key_env and not is_set(os.environ, preset.key_env)):
+    environ = {**os.environ, choice.key_env: choice.key} if choice.key else dict(os.environ)
+    if choice.provider == LOCAL or (choice.key_env and not is_set(environ, choice.key_env)):
         return None
     try:
         sys.stderr.write(f"asking {choice.provider}/{choice.model} for one word, {TRIAL_TIMEOUT_S:g} s at most … ")
         sys.stderr.flush()
-        asyncio.run(try_model(os.environ, text))
+        asyncio.run(try_model(environ, text))
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; nothing was written\n")
         raise
@@ -238,8 +327,7 @@ def _tell(file: Path, choice: Candidate, *, answers: bool) -> None:
         "answers" if answers else "is fetched with the first question" if choice.provider == LOCAL else "was not tried"
     )
     sys.stderr.write(f"wrote {file}: {choice.provider}/{choice.model} {said}\n")
-    preset = PRESETS.get(choice.provider)
-    if preset is not None and preset.key_env and not is_set(os.environ, preset.key_env):
-        sys.stderr.write(f"next: export {preset.key_env}=…, then {typed()}\n")
+    if choice.key_env and not choice.key and not is_set(os.environ, choice.key_env):
+        sys.stderr.write(f"next: export {choice.key_env}=…, then {typed()}\n")
     else:
         sys.stderr.write(f"next: {typed()}\n")

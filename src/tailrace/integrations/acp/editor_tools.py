@@ -19,7 +19,7 @@ from tailrace.tools.file_change import file_change
 from tailrace.tools.patch import MAX_FILE_BYTES, Patch, PatchArgs, replace_text
 from tailrace.tools.paths import PathRefused, Place, opened_directory, parent_of, placed
 from tailrace.tools.read_file import ReadFile, ReadFileArgs, numbered
-from tailrace.tools.write_file import WriteFile, WriteFileArgs, old_text, written
+from tailrace.tools.write_file import WriteFile, WriteFileArgs, written
 
 
 class EditorFiles:
@@ -74,13 +74,15 @@ class EditorWriteFile(WriteFile):
         super().__init__()
         self._files = files
 
+    async def text_before(self, place: Place, context: ToolContext) -> str | None:
+        text = await self._files.text_at(place, context)
+        return text if text is not None else await super().text_before(place, context)
+
     async def execute(self, args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
         try:
             args.content.encode()
             place = await asyncio.to_thread(placed, args.path, context)
-            before = await self._files.text_at(place, context)
-            if before is None:
-                before = await asyncio.to_thread(old_text, place)
+            before = await self.text_before(place, context)
             replaced = await self._files.write(place, context, args.content)
             return await asyncio.to_thread(written, args, before, replaced=replaced)
         except UnicodeEncodeError:  # the tool itself says so
@@ -93,6 +95,12 @@ class EditorPatch(Patch):
     def __init__(self, files: EditorFiles) -> None:
         super().__init__()
         self._files = files
+
+    async def text_before(self, args: PatchArgs, context: ToolContext) -> str:
+        text = None
+        if self._files.can_write:
+            text = await self._files.text_at(await asyncio.to_thread(placed, args.path, context), context)
+        return text if text is not None else await super().text_before(args, context)
 
     async def execute(self, args: PatchArgs, context: ToolContext) -> ToolOutcome:
         if not self._files.can_write:

@@ -3,24 +3,77 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import NoReturn, Self
 
 from tailrace.errors import ANSWER_TOO_LONG, PeerError, ProviderError
-from tailrace.messages import DEFAULT_MAX_ANSWER_CHARS, AnyDelta, Completion, ErrorDelta
-from tailrace.ports import AnswerStream, StreamDecoder
+from tailrace.messages import DEFAULT_MAX_ANSWER_CHARS, AnyDelta, Completion, ErrorDelta, EventForm
+from tailrace.ports import AnswerStream, RelayTo, StreamDecoder
 from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialect import WireDialect
+from tailrace.wire.templates import TemplateDecoder, is_plain_text
 from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # of a stream with all its framing
+RELAYED_EVERY_S = 1.0  # how often what was relayed unread is decoded, for the log and for metrics
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
+
+
+class _Relay:
+    """The steady state of a stream whose client speaks its dialect: an event goes from the read to the client's write
+    as bytes, at 14 calls a token instead of 28. All that is made of it else is made once a second, or at the next read
+    of another form."""
+
+    __slots__ = (
+        "_end",
+        "_prefix",
+        "_reply",
+        "_start",
+        "_suffix",
+        "_write",
+        "bodies",
+        "decoder",
+        "form",
+        "looks_at",
+        "times",
+    )
+
+    def __init__(
+        self, form: EventForm, write: Callable[[bytes], float], decoder: TemplateDecoder, reply: HttpReply
+    ) -> None:
+        self.form = form
+        self.decoder = decoder
+        self._prefix, self._suffix = form.prefix, form.suffix
+        self._start, self._end = len(form.prefix), -len(form.suffix)
+        self._write = write
+        self._reply = reply
+        self.looks_at = 0.0
+        self.bodies: list[bytes] = []
+        self.times: list[float] = []
+
+    def take(self, data: bytes) -> bool:
+        """Whether these bytes were one event of this form."""
+        if not data.startswith(self._prefix) or not data.endswith(self._suffix):
+            return False
+        body = data[self._start : self._end]
+        if is_plain_text(body) is None:
+            return False
+        at = self._write(body)
+        self.bodies.append(body)
+        self.times.append(at)
+        if at >= self.looks_at:
+            self._reply.divert(None)  # the next read takes the usual way, and what was relayed goes before it
+        return True
 
 
 class StreamedAnswer(AnswerStream):
     """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
 
-    __slots__ = ("_decoder", "_failed", "_head", "_left", "_max_chars", "_read", "_reply", "_take", "_wire")
+    __slots__ = (
+        *("_decoder", "_failed", "_head", "_left", "_max_chars", "_read", "_relay", "_relay_to", "_relayed", "_reply"),
+        *("_take", "_wire"),
+    )
 
     def __init__(
         self,
@@ -36,11 +89,22 @@ class StreamedAnswer(AnswerStream):
         # Bytes until the answer may be too long, and all that were read by then: most of a stream is framing.
         self._left = self._read = min(max_chars, MAX_STREAM_BYTES)
         self._take: Callable[[list[AnyDelta]], None] = discard  # of the `pump` under way
+        self._relay: _Relay | None = None
+        self._relay_to: RelayTo | None = None
+        self._relayed: Callable[[list[AnyDelta], list[float]], None] | None = None
 
     def attach(self, reply: HttpReply, head: bytes = b"") -> Self:
         """The bytes come from this connection, after these."""
         self._reply, self._head = reply, head
         return self
+
+    def relay_to(self, relay: RelayTo, relayed: Callable[[list[AnyDelta], list[float]], None]) -> None:
+        if isinstance(self._decoder, TemplateDecoder):
+            self._relay_to, self._relayed = relay, relayed
+
+    def relayed_at(self) -> float:
+        relay = self._relay
+        return relay.times[-1] if relay is not None and relay.times else 0.0
 
     @property
     def skipped(self) -> str:
@@ -52,11 +116,14 @@ class StreamedAnswer(AnswerStream):
         self._take = take
         try:
             if not decoder.complete and not (head and self._sink(head)):
-                await self._reply.pump(self._sink)
+                try:
+                    await self._reply.pump(self._sink)
+                finally:  # what was relayed was shown, however the stream ends
+                    self._hand_on_relayed()
                 if not decoder.complete:  # the body has ended
                     self._hand_on(decoder.close(cut=not _has_proper_end(self._reply)), take)
         finally:
-            self._take = discard  # `take` may hold this answer
+            self._take, self._relay_to, self._relayed, self._relay = discard, None, None, None  # each may hold this
         if not self._reply.at_end and decoder.complete:
             await self._pump_after_the_last_event(take)
 
@@ -66,11 +133,38 @@ class StreamedAnswer(AnswerStream):
         if self._left < 0:
             self._check_size()
         decoder = self._decoder
+        if self._relay is not None:
+            self._hand_on_relayed()
         deltas = decoder.feed(data)
         if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
             self._fail(deltas, last, self._take)
         self._take(deltas)
+        if self._relay_to is not None:
+            self._relay_next(self._relay_to)
         return decoder.complete
+
+    def _relay_next(self, relay_to: RelayTo) -> None:
+        """From the next read on, events of the newest form are relayed, unless the client has no use for them."""
+        relay, decoder = self._relay, self._decoder
+        if not isinstance(decoder, TemplateDecoder) or (form := decoder.relayable()) is None:
+            return
+        if relay is None or relay.form is not form:
+            if (write := relay_to(form)) is None:
+                self._relay_to = self._relay = None
+                return
+            relay = self._relay = _Relay(form, write, decoder, self._reply)
+        relay.looks_at = time.monotonic() + RELAYED_EVERY_S
+        self._reply.divert(relay.take)
+
+    def _hand_on_relayed(self) -> None:
+        """Decodes what was relayed since the last time."""
+        if (relay := self._relay) is None:
+            return
+        self._reply.divert(None)
+        if relay.bodies and self._relayed is not None:
+            bodies, times, relay.bodies, relay.times = relay.bodies, relay.times, [], []
+            self._left -= sum(map(len, bodies)) + len(bodies) * (len(relay.form.turn))
+            self._relayed(relay.decoder.relayed(bodies), times)
 
     def _check_size(self) -> None:
         """Raises `PeerError`. Rebuilds the answer, a few times in all."""

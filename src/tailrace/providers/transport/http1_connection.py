@@ -60,6 +60,7 @@ class Http1Reply:
         self._error: ProviderError | None = None
         self._waiter: asyncio.Future[bool] | None = None  # true: the sink has enough
         self._sink: BodySink | None = None
+        self.diverted: BodySink | None = None  # is asked first
         self._context: Context  # of the sink's reader
 
     # ── for the reader ───────────────────────────────────────────────────────────────────────────────────────
@@ -108,9 +109,12 @@ class Http1Reply:
                 if await waiter:
                     return
             finally:
-                self._waiter = self._sink = None
+                self._waiter = self._sink = self.diverted = None
         if self._error is not None:
             self._raise_error()
+
+    def divert(self, sink: BodySink | None) -> None:
+        self.diverted = sink
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -363,7 +367,7 @@ class Http1Connection(asyncio.Protocol):
             self._framing_bytes = 0
             if reply.is_packed:
                 reply.receive_packed(body)
-            else:
+            elif (diverted := reply.diverted) is None or not diverted(body):
                 reply.receive(body)
         elif not self._complete:
             self._framing_bytes += len(data)

@@ -40,6 +40,11 @@ class HttpReply(Protocol):
             if sink(data):
                 return
 
+    def divert(self, _sink: BodySink | None, /) -> None:
+        """While `pump` waits: this sink is asked first, with nothing around it, and what it returns False for goes the
+        usual way. It must not raise. None: no sink is asked first. A transport may ignore it."""
+        return
+
     @property
     def at_end(self) -> bool:
         """The body was received whole: `read` will not wait."""

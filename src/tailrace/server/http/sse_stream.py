@@ -13,6 +13,7 @@ not read. A handler therefore needs no check of its own: sending to a disconnect
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
@@ -155,6 +156,16 @@ class EventStream:
         self._last_sent = self._loop.time()
         if transport.get_write_buffer_size() > self._max_pending_bytes:
             self._drop()
+
+    def write_between(self, prefix: bytes, suffix: bytes) -> Callable[[bytes], float]:
+        """For events that differ in what stands between these bytes alone: sends one, and returns the time."""
+        send = self.send
+
+        def write(body: bytes) -> float:
+            send(b"%b%b%b" % (prefix, body, suffix))
+            return time.monotonic()
+
+        return write
 
     def _send_first(self, data: bytes, end: bytes = b"") -> None:
         """The head, where it is not sent, and these events in one write; `end`: the end of the body too."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, get_args
 
 from tailrace.agent.session import TURN_KIND
 from tailrace.app.usage.ledger import OnSpent
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.events import RunFinished, RunStatus
-from tailrace.messages import AnyDelta, EventDelta, ModelRequest, SpentTokens
+from tailrace.messages import AnyDelta, EventDelta, EventForm, ModelRequest, SpentTokens
 from tailrace.ports import Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, ForwardingListener
@@ -76,6 +76,18 @@ class _CallMeter(ForwardingListener):
             cells[-1] += gap
         self._at = now
         return self._inner.deltas(deltas)
+
+    def relay(self, form: EventForm) -> Callable[[bytes], float] | None:
+        return None if self._waiting else self._inner.relay(form)
+
+    def relayed(self, deltas: list[AnyDelta], times: list[float]) -> StopCall | None:
+        cells, before = self._gap_cells, self._at
+        cells[-1] += times[-1] - before
+        for at in times:
+            cells[bisect_left(self._gap_bounds, at - before)] += 1
+            before = at
+        self._at = before
+        return self._inner.relayed(deltas, times)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._count(attempt)

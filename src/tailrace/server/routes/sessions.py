@@ -6,7 +6,7 @@ platform's chat only an admin.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
@@ -20,28 +20,36 @@ from tailrace.calls.call_log import CALL_KIND
 from tailrace.errors import RunNotFound
 from tailrace.events import Snapshot
 from tailrace.journal.fold import DELIVERY
+from tailrace.journal.key_values import KeyValues
 from tailrace.ports import ENDED, Run, SessionRuns
 from tailrace.ports import RunState as State
 from tailrace.runs.charged_to import owner_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.request_body import IDENTITY, query_of
+from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.http.session_access import check_name, check_session
 from tailrace.server.routes.runs_schemas import Page, RunState, RunSummary, before_of, state_of, summary_of
 from tailrace.server.routes.sessions_schemas import (
+    Excerpt,
+    SessionChange,
     SessionList,
+    SessionMarks,
     SessionQuery,
     SessionsQuery,
     SessionState,
     SessionStreamQuery,
     SessionSummary,
+    excerpt_of,
+    is_of_program,
     session_summary,
 )
 from tailrace.server.routes.streams.session_stream import SessionFeed, parse_cursor
 
 _DELETED_KINDS = (TURN_KIND, CALL_KIND)  # a conversation of `/v1/responses` has calls of raw models too
 _DELETED_AT_ONCE = 200
+_SEARCHED_RUNS = 200  # of a conversation, for the words around what was found
+_UNMARKED = SessionMarks()
 
 
 class Sessions:
@@ -51,17 +59,25 @@ class Sessions:
         self._pipeline = pipeline
         self._journal = pipeline.app.journal
         self._costs = pipeline.app.costs
+        self._marks = KeyValues(self._journal, "sessions", SessionMarks)
 
     async def show_all(self, request: web.Request) -> web.Response:
-        """The conversations, the one that was asked last first.
+        """The conversations: those that are pinned, then the one that was asked last first.
 
         A search (`q`) that takes long ends early: `page.more` says so, and `page.next` goes on with it."""
         query = query_of(request, SessionsQuery)
         page = await self._journal.sessions(
             TURN_KIND, search=query.q, before=before_of(query.before), limit=query.limit
         )
-        await self._costs.load(each for session in page.sessions for each in session.spent)
-        data = await self._summaries(page.sessions)
+        marks = await self._marks.all()
+        sessions = [each for each in page.sessions if not (query.people and is_of_program(each))]
+        if query.before is None and not query.q:
+            shown = {each.id for each in sessions}
+            pinned = [await self._journal.session(name, TURN_KIND) for name in marks if name not in shown]
+            sessions += [each for each in pinned if each is not None and marks[each.id].pinned]
+            sessions.sort(key=lambda each: not marks.get(each.id, _UNMARKED).pinned)
+        await self._costs.load(each for session in sessions for each in session.spent)
+        data = await self._summaries(sessions, marks, query.q)
         return json_response(SessionList(data, Page(page.next is not None, page.next)))
 
     async def show(self, request: web.Request) -> web.Response:
@@ -77,7 +93,8 @@ class Sessions:
         states = [await self._state(run, reasoning=query.reasoning) for run in runs[: query.limit]]
         shown = [state for state in reversed(states) if state is not None]
         more = len(runs) > query.limit
-        (summary,) = await self._summaries([session])
+        marks = await self._marks.get(name)
+        (summary,) = await self._summaries([session], {name: marks} if marks is not None else {})
         return json_response(
             SessionState(
                 **msgspec.structs.asdict(summary),
@@ -85,6 +102,21 @@ class Sessions:
                 page=Page(more, runs[query.limit - 1].id if more else None),
             )
         )
+
+    async def change(self, request: web.Request) -> web.Response:
+        """Renames or pins a conversation; an empty title is the first question again."""
+        name, body = request.match_info["id"], await read_as(request, SessionChange)
+        check_session(name, request[IDENTITY], "id")
+        if await self._journal.session(name, TURN_KIND) is None:
+            raise _no_such_session(name)
+
+        def changed(old: SessionMarks | None) -> SessionMarks | None:
+            before = old or _UNMARKED
+            title = before.title if body.title is None else " ".join(body.title.split())
+            after = SessionMarks(title, before.pinned if body.pinned is None else body.pinned)
+            return None if after == _UNMARKED else after
+
+        return json_response(await self._marks.update(name, changed) or _UNMARKED)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Removes the conversation: its runs, and with them what was approved for it.
@@ -137,13 +169,26 @@ class Sessions:
         await self._costs.load(run.finished.spent or () if run.finished is not None else ())
         return summary_of(run, self._costs)
 
-    async def _summaries(self, sessions: Sequence[SessionRuns]) -> tuple[SessionSummary, ...]:
+    async def _summaries(
+        self, sessions: Sequence[SessionRuns], marks: Mapping[str, SessionMarks], text: str = ""
+    ) -> tuple[SessionSummary, ...]:
         """What waits for an approval is listed once for all of them: no log of a run under way is folded for it."""
         under_way = any(session.under_way for session in sessions)
         asking = {each.run.id for each in await self._pipeline.app.waiting.listed()} if under_way else set()
+        found: dict[str, Excerpt | None] = {}
+        for session in sessions if text else ():
+            found[session.id] = excerpt_of(
+                await self._journal.runs(session=session.id, kind=TURN_KIND, limit=_SEARCHED_RUNS), text
+            )
         return tuple(
-            session_summary(session, self._costs, waiting=not asking.isdisjoint(session.under_way))
-            for session in sessions
+            session_summary(
+                each,
+                self._costs,
+                marks.get(each.id, _UNMARKED),
+                waiting=not asking.isdisjoint(each.under_way),
+                excerpt=found.get(each.id),
+            )
+            for each in sessions
         )
 
     async def _check_cursor(self, session: str, run_id: str, seq: int) -> None:
@@ -171,6 +216,7 @@ class Sessions:
 
     async def _delete(self, session: str) -> None:
         """The newest first: what is left of one that broke off keeps its title."""
+        await self._marks.update(session, lambda _: None)
         if (kept := await self._journal.get_value(EDITOR_SESSIONS, session)) is not None:
             await self._journal.swap_value(EDITOR_SESSIONS, session, kept, None)
         for kind in _DELETED_KINDS:
@@ -196,6 +242,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     return (
         route("GET", "/sessions", api.show_all, query=SessionsQuery, answer=SessionList),
         route("GET", "/sessions/{id}", api.show, query=SessionQuery, answer=SessionState, errors=(404,)),
+        route("PATCH", "/sessions/{id}", api.change, body=SessionChange, answer=SessionMarks, errors=(403, 404)),
         route("DELETE", "/sessions/{id}", api.delete, status=204, errors=(403, 409)),
         route(
             "GET",

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from tailrace.app.costs import Costs
+from tailrace.app.timeline.question import question_of
 from tailrace.app.timeline.run_summary import answering_model, ended_at, title_of
-from tailrace.messages import Usage
+from tailrace.messages import Usage, Value
 from tailrace.plugins.installed import is_platform
+from tailrace.ports import Run, SessionRuns
 from tailrace.ports import RunState as State
-from tailrace.ports import SessionRuns
 from tailrace.server.frontends.client_thread import requester
 from tailrace.server.routes.runs_schemas import Page, RunState
 
+_PROGRAMS = {"python", "mcp"}
+_BEFORE, _AFTER = 40, 120  # characters around a text that was found
 _PLACES = {"cli": "terminal", "editor": "editor", "mcp": "mcp", "python": "python"}  # by who asks
 
 
 class SessionsQuery(msgspec.Struct, frozen=True):
-    """`q`: only sessions in which a question or an answer has this text."""
+    """`q`: only sessions in which a question or an answer has this text. `people`: without those of programs."""
 
     q: Annotated[str, Meta(max_length=256)] = ""
+    people: bool = False
     before: str | None = None  # `page.next` of the page before
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
 
@@ -40,9 +45,30 @@ class SessionStreamQuery(msgspec.Struct, frozen=True):
     reasoning: bool = False
 
 
+class SessionMarks(Value):
+    """What people have noted of a conversation beside its runs. `title`: "" for the first question."""
+
+    title: Annotated[str, Meta(max_length=256)] = ""
+    pinned: bool = False
+
+
+class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    title: Annotated[str, Meta(max_length=256)] | None = None
+    pinned: bool | None = None
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """Where a search has found its text: in the question or the answer of this run."""
+
+    run_id: str
+    text: str
+
+
 class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     id: str
-    title: str  # the first question, in one line
+    title: str  # as people have named it, else the first question, in one line
+    pinned: bool = False
+    excerpt: Excerpt | None = None  # of a search
     created_at: float  # seconds since the epoch
     updated_at: float
     runs: int
@@ -66,11 +92,15 @@ class SessionList(msgspec.Struct, frozen=True):
     page: Page
 
 
-def session_summary(session: SessionRuns, costs: Costs, *, waiting: bool) -> SessionSummary:
+def session_summary(
+    session: SessionRuns, costs: Costs, marks: SessionMarks, *, waiting: bool, excerpt: Excerpt | None = None
+) -> SessionSummary:
     newest = session.newest
     return SessionSummary(
         id=session.id,
-        title=title_of(session.first),
+        title=marks.title or title_of(session.first),
+        pinned=marks.pinned,
+        excerpt=excerpt,
         created_at=session.first.created_at,
         updated_at=max(newest.created_at, ended_at(newest) or 0.0),
         runs=session.runs,
@@ -81,6 +111,21 @@ def session_summary(session: SessionRuns, costs: Costs, *, waiting: bool) -> Ses
         usage=session.usage,
         cost_usd=costs.of(session.spent),
     )
+
+
+def excerpt_of(runs: Iterable[Run], text: str) -> Excerpt | None:
+    """The first place among these runs that has the text, with the words around it."""
+    for run in runs:
+        for said in (question_of(run), run.finished.output if run.finished is not None else ""):
+            if (at := said.lower().find(text.lower())) >= 0:
+                start = max(0, at - _BEFORE)
+                shown = " ".join(said[start : at + len(text) + _AFTER].split())
+                return Excerpt(run.id, f"{'… ' if start else ''}{shown}")
+    return None
+
+
+def is_of_program(session: SessionRuns) -> bool:
+    return requester(session.first) in _PROGRAMS
 
 
 def place_of(session: str, asked_by: str) -> str:

@@ -22,7 +22,7 @@ from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, C
 from tailrace.calls.raw_model import params_left_out, with_history
 from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, JsonObject
+from tailrace.messages import AnyDelta, EventForm, JsonObject
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
@@ -203,6 +203,15 @@ class _LiveListener(CallLog):
             encoder = self._encoder = self._encoder_of(self._provider)
         if data := encoder.encode(deltas):  # until something is sent, an error can still be a status (D52)
             self.stream.send(data)
+        super().deltas(deltas)
+
+    def relay(self, form: EventForm) -> Callable[[bytes], float] | None:
+        ours = self._encoder.relayed_form(form) if self._encoder is not None else None
+        return self.stream.write_between(ours.prefix, ours.suffix) if ours is not None else None
+
+    def relayed(self, deltas: list[AnyDelta], _times: list[float]) -> None:
+        if self._encoder is not None:
+            self._encoder.encode(deltas)  # the client has these bytes: the encoder notes what they were
         super().deltas(deltas)
 
     def verdict(self, error: ProviderError) -> Verdict:

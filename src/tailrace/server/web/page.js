@@ -3,15 +3,19 @@
 
 import { element } from "./answer/dom.js";
 import { startInbox } from "./approvals/inbox.js";
+import { helpText } from "./conversation/commands.js";
 import { Composer } from "./conversation/composer.js";
 import { Conversation, place } from "./conversation/conversation.js";
 import { drawEmpty, drawMissing } from "./conversation/empty.js";
+import { markFound } from "./conversation/found_text.js";
 import { ModelPicker } from "./conversation/models.js";
 import { Scroll } from "./conversation/scroll.js";
+import { shareConversation } from "./conversation/share.js";
 import { tellTitle } from "./conversation/title.js";
 import { isName, newId, read, wordsOf } from "./net/api.js";
 import { onceReached } from "./net/reached.js";
 import { notShown } from "./not_shown.js";
+import { offerTheme } from "./theme.js";
 import { Sidebar } from "./sidebar/sidebar.js";
 
 const byId = (id) => document.getElementById(id);
@@ -40,13 +44,16 @@ const composer = new Composer({
   send,
   stop: () => conversation.stop(),
   lastQuestion: () => conversation.lastQuestion,
+  command: (name, argument) => COMMANDS[name](argument),
   say,
   complain,
 });
 const sidebar = new Sidebar({
-  open: (session) => go(session ? place(session) : "/"),
+  open: (session, run) => go(session ? place(session) + (run ? `#${run}` : "") : "/"),
   removed: (session) => session === conversation?.session && go("/"),
+  renamed: (session, title) => session === conversation?.session && rename(title),
   listed: closeDeleted,
+  share,
 });
 
 // ── the conversation ────────────────────────────────────────────────────────────────────────────────────────
@@ -55,7 +62,7 @@ const sidebar = new Sidebar({
 async function openAddress() {
   const name = new URLSearchParams(location.search).get("session");
   const session = name !== null && isName(name) ? name : "";
-  if (conversation && session === conversation.session && conversation !== missing) return;
+  if (conversation && session === conversation.session && conversation !== missing) return showFound(conversation);
   show(session);
   if (name !== null && !session) say("The address names no conversation. This is a new one.");
   composer.open(session);
@@ -63,9 +70,66 @@ async function openAddress() {
   const opened = conversation;
   try {
     if (!(await opened.open()) && opened === conversation) tellMissing();
+    else await showFound(opened);
   } catch (error) {
     complain(error);
   }
+}
+
+/** The run that the address names, with what was searched for marked in it. */
+async function showFound(opened) {
+  const run = decodeURIComponent(location.hash.slice(1));
+  const found = run && (await opened.find(run));
+  if (opened === conversation) markFound(byId("log"), found ? sidebar.query : "");
+}
+
+/** A new name of the conversation that is shown; without one it has its first question's again. */
+function rename(title) {
+  conversation.title = title || conversation.firstQuestion;
+  changed();
+}
+
+async function share(session) {
+  try {
+    if (session !== conversation.session) {
+      history.pushState(null, "", place(session));
+      await openAddress();
+    }
+    await shareConversation(byId("log"), conversation.title);
+  } catch (error) {
+    complain(error);
+  }
+}
+
+/** What the slash commands do here. */
+const COMMANDS = {
+  new: (question) => {
+    go("/");
+    if (question) composer.fill(question);
+  },
+  stop: () => composer.interrupt(),
+  retry: () => pressLast("Regenerate", "There is no answer to ask for again."),
+  copy: () => pressLast("Copy", "There is no answer to copy."),
+  model: async (name) => {
+    if (!name) say(`The model is ${models.chosen || about?.model || "the configured one"}.`);
+    else say((await models.choose(name)) ? `The model is ${name} now.` : `There is no model ${name} here.`);
+  },
+  approve: (scope) => pressWaiting({ session: "Approve for session", always: "Always" }[scope] ?? "Approve once"),
+  deny: () => pressWaiting("Deny"),
+  help: () => say(helpText()),
+};
+
+function pressLast(name, otherwise) {
+  const last = [...byId("log").querySelectorAll(":scope > article:not([hidden])")].at(-1);
+  const button = last && [...last.querySelectorAll(".actions:not([hidden]) button")].find(({ title }) => title === name);
+  if (button) button.click();
+  else say(otherwise);
+}
+
+function pressWaiting(name) {
+  const button = [...byId("waiting").querySelectorAll("button")].find(({ textContent }) => textContent === name);
+  if (button) button.click();
+  else say("Nothing waits for an approval.");
 }
 
 function show(session) {
@@ -89,6 +153,7 @@ function changed() {
   const running = conversation.current !== null;
   composer.running = running;
   byId("heading").textContent = conversation.title || "New conversation";
+  byId("more").hidden = !conversation.session;
   tellTitle({ title: conversation.title, running, waits: conversation.waits });
   sidebar.changed(conversation.session);
   byId("empty").hidden = byId("log").childElementCount > 0 || Boolean(conversation.session);
@@ -148,7 +213,13 @@ function go(address) {
 function listen() {
   addEventListener("popstate", openAddress);
   for (const id of ["fresh", "fresh-narrow"]) byId(id).addEventListener("click", () => sidebar.choose(""));
+  byId("more").addEventListener("click", () => sidebar.openMenu(byId("more")));
   document.addEventListener("visibilitychange", () => conversation?.looked(!document.hidden));
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "k" || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    sidebar.focusSearch();
+  });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
     if (event.target.closest?.("input, select")) return; // there it clears or closes
@@ -170,6 +241,7 @@ async function meetServer() {
 /** The conversation that the address names, or a new one. */
 async function openConversations() {
   listen();
+  offerTheme(byId("theme"));
   await meetServer();
   models = new ModelPicker(byId("model"), about?.model, () => conversation?.session || drawFirst());
   sidebar.start();

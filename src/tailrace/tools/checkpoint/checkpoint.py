@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import stat
 import time
@@ -23,7 +24,17 @@ from tailrace.tools.paths import PathRefused, Place, opened_directory, write_who
 from tailrace.tools.search.ignore import IgnoreRules
 from tailrace.values.validation_words import decoding_problem
 
-__all__ = ["Change", "Checkpoint", "CheckpointError", "Checkpoints", "RollbackPlan", "SnapshotLimits", "TurnSnapshots"]
+log = logging.getLogger("tailrace.checkpoints")
+__all__ = [
+    "QUICK",
+    "Change",
+    "Checkpoint",
+    "CheckpointError",
+    "Checkpoints",
+    "RollbackPlan",
+    "SnapshotLimits",
+    "TurnSnapshots",
+]
 _LINK: Final = "120000"
 _EXECUTABLE: Final = "100755"
 _SPARE: Final = 10  # this many past the limit before the store is cleaned: cleaning takes a while
@@ -36,6 +47,9 @@ class SnapshotLimits(msgspec.Struct, frozen=True):
     max_total_mb: float = 1000
     max_files: int = 50_000
     keep: int = 50  # checkpoints per directory
+
+
+QUICK: Final = SnapshotLimits(max_total_mb=200, max_files=10_000)  # of one that is taken without being asked for
 
 
 class Listing(NamedTuple):
@@ -108,11 +122,12 @@ class _Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """`number` is how far back it lies: 1 is the latest."""
+    """`number` is how far back it lies: 1 is the latest. `turn` names what it was taken for; empty: a rollback."""
 
     number: int
     at: float  # seconds since the epoch
     label: str
+    turn: str = ""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -161,7 +176,7 @@ class Checkpoints:
             return []
         with self._store.locked():
             return [
-                Checkpoint(number, commit.at, _note(commit).label)
+                Checkpoint(number, commit.at, (note := _note(commit)).label, note.turn)
                 for number, commit in enumerate(self._store.commits(), 1)
             ]
 
@@ -172,9 +187,11 @@ class Checkpoints:
         with self._store.locked():
             return self._plan(number)
 
-    def diff(self, plan: RollbackPlan) -> str:
+    def diff(self, plan: RollbackPlan, *, back: bool = True) -> str:
+        """What the plan would change; or, not `back`, what has changed since that checkpoint."""
+        trees = (plan.now, plan.target) if back else (plan.target, plan.now)
         with self._store.locked():
-            return self._store.diff(plan.now, plan.target)
+            return self._store.diff(*trees)
 
     def restore(self, plan: RollbackPlan) -> None:
         """Does what was planned, after a checkpoint of how it is now. Refuses where the directory or the checkpoints
@@ -224,7 +241,7 @@ class Checkpoints:
 
     def _no_checkpoint(self) -> CheckpointError:
         return CheckpointError(
-            f"there is no checkpoint of {self._directory}; `--checkpoints`, or `checkpoints.enabled`, takes them"
+            f"there is no checkpoint of {self._directory}; it needs git, and `--checkpoints` where there are many files"
         )
 
     def _apply(self, plan: RollbackPlan) -> None:
@@ -252,8 +269,17 @@ class TurnSnapshots:
     its checkpoint already."""
 
     def __init__(
-        self, root: Path, directory: Path, *, label: str = "", turn: str = "", limits: SnapshotLimits | None = None
+        self,
+        root: Path,
+        directory: Path,
+        *,
+        label: str = "",
+        turn: str = "",
+        limits: SnapshotLimits | None = None,
+        required: bool = True,
     ) -> None:
+        """`required`: without a checkpoint nothing is changed."""
+        self._required = required
         self._checkpoints = Checkpoints(root, directory, limits)
         self._label = label
         self._turn = turn
@@ -263,9 +289,15 @@ class TurnSnapshots:
     async def before_change(self) -> None:
         """Raises `CheckpointError`, and then again at the next change: nothing changes without one."""
         async with self._taking:
-            if not self._taken:
+            if self._taken:
+                return
+            try:
                 await asyncio.to_thread(self._checkpoints.take_snapshot, self._label, turn=self._turn)
-                self._taken = True
+            except CheckpointError as exc:
+                if self._required:
+                    raise
+                log.info("no checkpoint of this turn: %s", exc)
+            self._taken = True
 
 
 class _Paths:

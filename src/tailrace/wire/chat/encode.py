@@ -194,6 +194,10 @@ class StreamEncoder(AnswerEncoder):
             bodies = [body.replace(_NO_USAGE, b"", 1) for body in bodies]
         out += (ours.prefix, bodies[0] if len(bodies) == 1 else ours.turn.join(bodies), ours.suffix)
 
+    def relayed_form(self, form: messages.EventForm) -> messages.EventForm | None:
+        splice = self._splice
+        return splice.ours if self._relays and splice.theirs is form and not splice.drops_usage else None
+
     def _splice_of(self, run: messages.EventRunDelta) -> _Splice:
         """For runs of this form. What varies in it has no bare quote but those of its fields, so what is replaced in
         one chunk is what is replaced in every other; that it then is the chunk that `_relay` would send is checked."""

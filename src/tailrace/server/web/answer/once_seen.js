@@ -2,10 +2,11 @@
 
 /** Calls `act` once `node` is near the screen. */
 export function onceSeen(node, act) {
-  const observer = new IntersectionObserver(([seen]) => {
+  const look = ([seen]) => {
     if (!seen.isIntersecting) return;
     observer.disconnect();
     act();
-  });
+  };
+  const observer = new IntersectionObserver(look, { rootMargin: "50%" });
   observer.observe(node);
 }

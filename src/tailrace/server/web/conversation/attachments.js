@@ -1,15 +1,16 @@
 // What is sent beside a message: images as they are, text files as text. Chosen, dropped or pasted.
 
+import { iconButton } from "../icons.js";
+
 const IMAGES = new Set(["image/png", "image/jpeg", "image/webp", "image/gif"]);
 const MAX_FILES = 10;
 const MAX_TEXT_BYTES = 1_000_000;
 const BODY_SHARE = 0.9; // of the largest request, for what is attached; the rest is the message's
 
 export class Attachments {
-  /** `say(words)` tells what was refused and why. */
-  constructor(list, say) {
-    this.list = list;
-    this.say = say;
+  /** `say(words)` tells what was refused and why; `changed()` is called when files come or go. */
+  constructor(list, say, changed = () => {}) {
+    Object.assign(this, { list, say, changed });
     this.items = []; // {name, part, size}
     this.maxBytes = 0; // of all together; 0 where it is not known yet
   }
@@ -56,6 +57,7 @@ export class Attachments {
   }
 
   draw() {
+    this.changed();
     this.list.hidden = this.items.length === 0;
     this.list.replaceChildren(...this.items.map((item) => this.chip(item)));
   }
@@ -71,11 +73,7 @@ export class Attachments {
     }
     const name = document.createElement("span");
     name.textContent = item.name;
-    const remove = document.createElement("button");
-    remove.type = "button";
-    remove.textContent = "×";
-    remove.setAttribute("aria-label", `Remove ${item.name}`);
-    remove.addEventListener("click", () => {
+    const remove = iconButton("x", `Remove ${item.name}`, () => {
       this.items = this.items.filter((other) => other !== item);
       this.draw();
       document.getElementById("message").focus();

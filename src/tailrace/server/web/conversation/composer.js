@@ -1,6 +1,8 @@
 // The message box: what is written, kept and sent.
 
+import { show } from "../icons.js";
 import { Attachments } from "./attachments.js";
+import { CommandList, commandIn } from "./commands.js";
 
 const byId = (id) => document.getElementById(id);
 const DRAFT = "tailrace.draft.";
@@ -8,15 +10,21 @@ const ASKING = "Ask anything";
 const STEERING = "Say something to the answer under way";
 
 export class Composer {
-  /** `send(text, parts)` resolves once the server has the message; `stop()` ends the run; `lastQuestion()` is for Up. */
-  constructor({ send, stop, lastQuestion, say, complain }) {
-    Object.assign(this, { send, stop, lastQuestion, complain });
+  /** `send(text, parts)` resolves once the server has the message; `stop()` ends the run; `lastQuestion()` is for Up;
+   * `command(name, argument)` carries out a slash command. */
+  constructor({ send, stop, lastQuestion, command, say, complain }) {
+    Object.assign(this, { send, stop, lastQuestion, command, say, complain });
     this.box = byId("message");
-    this.attachments = new Attachments(byId("attached"), say);
+    this.attachments = new Attachments(byId("attached"), say, () => this.tellButton());
+    this.commands = new CommandList(byId("commands"), this.box, (text) => this.fill(text));
     this.session = null; // none is open yet
     this.sending = false;
-    byId("ask").addEventListener("submit", (event) => this.submit(event));
-    byId("stop").addEventListener("click", () => this.interrupt());
+    byId("ask").addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (this.stops) this.interrupt();
+      else this.submit(event);
+    });
+    byId("send").addEventListener("click", (event) => event.detail > 1 && event.preventDefault()); // it stops then
     this.box.addEventListener("keydown", (event) => this.pressed(event));
     this.box.addEventListener("input", () => this.written());
     this.takeFiles();
@@ -42,8 +50,19 @@ export class Composer {
   }
 
   set running(running) {
-    byId("stop").disabled = !running;
+    this.isRunning = running;
     this.box.placeholder = running ? STEERING : ASKING;
+    this.tellButton();
+  }
+
+  /** Whether the button ends the answer under way: nothing is written that it could send. */
+  get stops() {
+    return this.isRunning && !this.box.value.trim() && !this.attachments.items.length;
+  }
+
+  tellButton() {
+    const [name, label] = this.stops ? ["square", "Stop"] : ["arrow-up", "Send"];
+    if (byId("send").title !== label) show(byId("send"), name, label);
   }
 
   fill(text) {
@@ -71,6 +90,13 @@ export class Composer {
     const parts = this.attachments.parts;
     const text = this.box.value.trim() || this.attachments.names.join(", ");
     if (!text || this.sending) return;
+    const command = commandIn(this.commands.chosen ? `/${this.commands.chosen.name}` : text);
+    if (command && (command.isKnown || !command.argument)) {
+      this.fill("");
+      if (command.isKnown) this.command(command.name, command.argument);
+      else this.say(`/${command.name} is no command. /help lists what there is.`);
+      return;
+    }
     this.sending = true;
     const { items } = this.attachments;
     this.fill("");
@@ -92,6 +118,7 @@ export class Composer {
 
   pressed(event) {
     if (event.isComposing || event.keyCode === 229) return; // Enter and Up belong to the input method then
+    if (this.commands.press(event)) return;
     if (event.key === "Enter" && !event.shiftKey) this.submit(event);
     if (event.key === "ArrowUp" && !this.box.value && this.lastQuestion()) {
       event.preventDefault();
@@ -103,6 +130,8 @@ export class Composer {
     const draft = DRAFT + (this.session ?? "");
     if (this.box.value) sessionStorage.setItem(draft, this.box.value);
     else sessionStorage.removeItem(draft);
+    this.tellButton();
+    this.commands.update();
     this.grow();
   }
 

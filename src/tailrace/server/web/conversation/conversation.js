@@ -14,6 +14,7 @@ import { Versions } from "./versions.js";
 
 const SHOWN_RUNS = 30;
 const LINKED_RUNS = 50; // forks are looked for among the latest
+const FOUND_PAGES = 20; // that are loaded to find a run
 const REST_MS = 60_000; // a hidden tab, in which nothing runs, follows its session for so long
 const NOT_TAKEN_MS = 3000;
 const NOT_TAKEN = "Still sending: the server is slow, or other windows of this browser have taken all connections to it,";
@@ -110,6 +111,10 @@ export class Conversation {
 
   get waits() {
     return [...this.runs.values()].some(({ view, waiting }) => !view.ended && waiting.size > 0);
+  }
+
+  get firstQuestion() {
+    return this.runs.values().next().value?.question ?? "";
   }
 
   get lastQuestion() {
@@ -261,6 +266,19 @@ export class Conversation {
         this.runs.get(all[at + step]).view.versions.focus(step);
       });
     }
+  }
+
+  /** Scrolls to this run, which may be an earlier one. Resolves to whether it is there. */
+  async find(id) {
+    for (let pages = 0; pages < FOUND_PAGES && this.earlier && !this.runs.has(id); pages++) {
+      await this.showEarlier(this.log.querySelector(".earlier-runs"));
+    }
+    const run = this.runs.get(id);
+    if (!run) return false;
+    if (run.view.node.hidden) this.arrange(new Versions(this.runs).latest(id));
+    this.scroll.following = false;
+    run.view.node.scrollIntoView({ block: "start" });
+    return true;
   }
 
   /** At most once per frame, whatever arrives in between. */

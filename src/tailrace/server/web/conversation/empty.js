@@ -1,5 +1,8 @@
-// What stands where nothing was asked yet: who answers here, where it works, and three things to try.
+// What stands where nothing was asked yet: the mark, three things to try, and small below them who answers and where.
 
+import { icon } from "../icons.js";
+
+const ICONS = ["search", "file-text", "list"]; // of the things to try
 const WITH_TOOLS = [
   "What is in this directory?",
   "Explain what this project does and how it is organised.",
@@ -14,8 +17,7 @@ const EMBEDDED = ["Write a haiku about a river.", "What is the capital of France
 
 /** `about` is what the server says of itself; `choose(text)` puts a suggestion into the box. */
 export function drawEmpty(node, about, choose) {
-  node.replaceChildren(heading("What shall I do?"));
-  if (about) node.append(facts(about));
+  node.replaceChildren(icon("wave"), heading("How can I help?"));
   if (about?.embedded) {
     node.append(
       line(
@@ -27,16 +29,17 @@ export function drawEmpty(node, about, choose) {
   }
   const suggestions = about?.embedded ? EMBEDDED : about?.tools.length === 0 ? WITHOUT_TOOLS : WITH_TOOLS;
   const list = make("ul", "suggestions");
-  for (const words of suggestions) {
+  suggestions.forEach((words, at) => {
     const button = make("button");
     button.type = "button";
-    button.textContent = words;
+    button.append(icon(ICONS[at]), words);
     button.addEventListener("click", () => choose(words));
     const item = make("li");
     item.append(button);
     list.append(item);
-  }
+  });
   node.append(list);
+  if (about) node.append(facts(about));
 }
 
 /** There is no conversation of this name. */
@@ -51,13 +54,16 @@ export function drawMissing(node) {
 
 function facts({ model, directory, tools }) {
   const list = make("dl");
-  const offered = tools.length ? tools.join(", ") : "none";
+  const offered = tools.length ? String(tools.length) : "none";
   for (const [term, value] of [["Model", model], ["Directory", directory], ["Tools", offered]]) {
     const name = make("dt");
     name.textContent = term;
     const said = make("dd");
     said.textContent = value;
-    list.append(name, said);
+    if (term === "Tools") said.title = tools.join(", ");
+    const pair = make("div");
+    pair.append(name, said);
+    list.append(pair);
   }
   return list;
 }

@@ -29,6 +29,16 @@ export class ModelPicker {
     return this.select.value;
   }
 
+  /** Whether there is such a model; then it is chosen. */
+  async choose(name) {
+    await this.load();
+    const wanted = name === this.configured || name === "default" ? "" : name;
+    if (![...this.select.options].some(({ value }) => value === wanted)) return false;
+    this.select.value = wanted;
+    this.select.dispatchEvent(new Event("change"));
+    return true;
+  }
+
   load() {
     this.listed ??= this.list();
     return this.listed;

@@ -1,11 +1,14 @@
-// The API key: asked for once, kept for the tab.
+// The API key: asked for once, kept for the tab, or in this browser where the person wants it.
 
 const byId = (id) => document.getElementById(id);
 const KEY = "tailrace.key";
 
-export const keptKey = () => sessionStorage.getItem(KEY);
+export const keptKey = () => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 
-export const forgetKey = () => sessionStorage.removeItem(KEY);
+export function forgetKey() {
+  sessionStorage.removeItem(KEY);
+  localStorage.removeItem(KEY);
+}
 
 let asking = null;
 
@@ -21,7 +24,7 @@ export function askForKey(refusal) {
       "close",
       () => {
         const key = byId("key").value.trim();
-        if (key) sessionStorage.setItem(KEY, key);
+        if (key) (byId("key-remember").checked ? localStorage : sessionStorage).setItem(KEY, key);
         byId("key").value = "";
         byId("key-refused").textContent = "";
         asking = null;

@@ -1,14 +1,16 @@
-// The latest runs that belong to no conversation: calls of the API, and instances of sequences.
+// The latest runs that are in no conversation of people: of programs, calls of the API, and instances of sequences.
 
 import { read, wordsOf } from "../net/api.js";
 import { ago } from "./ago.js";
 
 const SHOWN = 20;
+const LOOKED_AT = 60; // turns, most of which may be of conversations
 const LIVE = new Set(["running", "pending", "scheduled", "waiting"]);
 
 export class RunList {
-  constructor(section, list, note) {
-    Object.assign(this, { section, list, note });
+  /** `isListed(session)`: whether the conversation of a run is in the list of those. */
+  constructor(section, list, note, isListed) {
+    Object.assign(this, { section, list, note, isListed });
     section.addEventListener("toggle", () => this.refresh());
   }
 
@@ -16,11 +18,12 @@ export class RunList {
     if (!this.section.open) return;
     try {
       const [turns, calls, instances] = await Promise.all([
-        read(`/runs?kind=agent&session=&limit=${SHOWN}`),
+        read(`/runs?kind=agent&limit=${LOOKED_AT}`),
         read(`/runs?kind=call&limit=${SHOWN}`),
         read(`/instances?limit=${SHOWN}`),
       ]);
-      this.draw([...turns.data.map(runItem), ...calls.data.map(runItem), ...instances.data.map(instanceItem)]);
+      const others = turns.data.filter(({ session }) => !session || !this.isListed(session));
+      this.draw([...others.map(runItem), ...calls.data.map(runItem), ...instances.data.map(instanceItem)]);
     } catch (error) {
       this.note.textContent = wordsOf(error);
     }

@@ -1,10 +1,11 @@
 // The list of conversations: what there is, what runs, what waits for an answer; and the runs that are not conversations.
 // On a narrow screen it is a drawer over the conversation.
 
-import { titleOf } from "../conversation/question_files.js";
-import { ask, read, wordsOf } from "../net/api.js";
-import { tellRefusal } from "../net/reached.js";
+import { element } from "../answer/dom.js";
+import { read, wordsOf } from "../net/api.js";
+import { groupOf } from "./groups.js";
 import { RunList } from "./runs.js";
+import { SessionMenu } from "./session_menu.js";
 import { SessionRow } from "./session_row.js";
 
 const byId = (id) => document.getElementById(id);
@@ -17,11 +18,22 @@ const NEAR_PX = 200;
 
 export class Sidebar {
   /**
-   * `open(session)` shows a conversation, "" a new one; `removed(session)` is told of one that was deleted here, and
-   * `listed(sessions)`, a map, of what there is after each look.
+   * `open(session, run)` shows a conversation, "" a new one, at a run where a search has found it; `removed(session)` is told
+   * of one that was deleted here, `renamed(session, title)` of a new name, and `listed(sessions)`, a map, of what there is
+   * after each look. `share(session)` saves one as a file.
    */
-  constructor({ open, removed, listed }) {
+  constructor({ open, removed, renamed, listed, share }) {
     Object.assign(this, { open, removed, listed });
+    this.menu = new SessionMenu({
+      share,
+      removed: (id) => this.forget(id),
+      changed: (id, { title }) => {
+        if (title !== undefined) renamed(id, title);
+        this.others.postMessage("changed");
+        this.reload();
+      },
+    });
+    this.groups = new Map(); // name → its heading
     this.list = byId("conversations");
     this.rows = new Map(); // session → SessionRow, in the server's order
     this.next = null; // where the next page begins
@@ -30,7 +42,7 @@ export class Sidebar {
     this.timer = 0;
     this.loading = new AbortController();
     this.others = new BroadcastChannel("tailrace.conversations"); // other tabs look again when one was deleted
-    this.runs = new RunList(byId("runs-section"), byId("runs"), byId("runs-note"));
+    this.runs = new RunList(byId("runs-section"), byId("runs"), byId("runs-note"), (session) => this.rows.has(session));
     this.listen();
   }
 
@@ -55,8 +67,9 @@ export class Sidebar {
     document.addEventListener("visibilitychange", () => document.hidden || this.refreshIn(0));
     addEventListener("online", () => this.refreshIn(0));
     this.others.addEventListener("message", () => this.refreshIn(0));
-    byId("delete-confirm").addEventListener("click", () => this.remove());
-    byId("delete-dialog").addEventListener("close", () => byId("message").focus());
+    search.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" || event.key === "ArrowDown") this.list.querySelector("a")?.focus();
+    });
   }
 
   // ── what is in it ─────────────────────────────────────────────────────────────────────────────────────────
@@ -127,7 +140,7 @@ export class Sidebar {
   }
 
   async page(before, signal) {
-    const query = new URLSearchParams({ limit: PAGE });
+    const query = new URLSearchParams({ limit: PAGE, people: true });
     if (this.query) query.set("q", this.query);
     if (before) query.set("before", before);
     try {
@@ -142,8 +155,8 @@ export class Sidebar {
   taken(items) {
     const rows = new Map();
     for (const item of items) {
-      const row = this.rows.get(item.id) ?? new SessionRow((id) => this.choose(id), (shown) => this.askToRemove(shown));
-      row.update(item, item.id === this.session);
+      const row = this.rows.get(item.id) ?? new SessionRow((id, run) => this.choose(id, run), (shown, button) => this.menu.open(shown, button));
+      row.update(item, item.id === this.session, this.query);
       rows.set(item.id, row);
     }
     return rows;
@@ -152,20 +165,46 @@ export class Sidebar {
   /** A row that is where it belongs is not touched: it may have the focus. */
   draw(rows) {
     this.rows = rows;
-    [...rows.values()].forEach(({ node }, index) => {
+    const wanted = this.grouped([...rows.values()]);
+    wanted.forEach((node, index) => {
       if (this.list.children[index] !== node) this.list.insertBefore(node, this.list.children[index] ?? null);
     });
-    while (this.list.children.length > rows.size) this.list.lastElementChild.remove();
+    while (this.list.children.length > wanted.length) this.list.lastElementChild.remove();
     byId("older").hidden = !this.next;
     const nothing = this.query ? `Nothing found for “${this.query}”.` : "None yet.";
     byId("conversations-note").textContent = rows.size ? "" : this.next ? "Searching further back…" : nothing;
   }
 
+  /** The rows under the headings of their days; what was searched for has none. */
+  grouped(rows) {
+    let group = "";
+    return rows.flatMap(({ node, item }) => {
+      const name = this.query ? "" : groupOf(item);
+      if (name === group) return [node];
+      group = name;
+      if (!this.groups.has(name)) this.groups.set(name, element("li", [name], "group"));
+      return [this.groups.get(name), node];
+    });
+  }
+
   // ── what people do ────────────────────────────────────────────────────────────────────────────────────────
 
-  choose(session) {
+  choose(session, run = "") {
     this.closeDrawer();
-    this.open(session);
+    this.open(session, run);
+  }
+
+  /** To the search, from anywhere. */
+  focusSearch() {
+    if (matchMedia("(max-width: 55.99rem)").matches) this.openDrawer();
+    byId("search").focus();
+    byId("search").select();
+  }
+
+  /** What can be done with the conversation that is shown. */
+  openMenu(button) {
+    const row = this.rows.get(this.session);
+    if (row) this.menu.open(row.item, button);
   }
 
   /** The conversation that is shown is this one, and something has happened in it. */
@@ -175,23 +214,8 @@ export class Sidebar {
     this.refreshIn(SOON_MS);
   }
 
-  askToRemove(item) {
-    this.removing = item;
-    const answers = item.runs === 1 ? "one answer" : `${item.runs} answers`;
-    byId("delete-what").textContent = `“${titleOf(item.title) || "Untitled"}”, ${answers}. This cannot be undone.`;
-    byId("delete-refused").textContent = "";
-    byId("delete-dialog").showModal();
-  }
-
-  async remove() {
-    const { id } = this.removing;
-    try {
-      await ask(`/sessions/${encodeURIComponent(id)}`, { method: "DELETE" });
-    } catch (error) {
-      tellRefusal(byId("delete-refused"), error);
-      return;
-    }
-    byId("delete-dialog").close();
+  /** One that was deleted here. */
+  forget(id) {
     this.rows.delete(id);
     this.draw(this.rows);
     this.removed(id);

@@ -1,0 +1,136 @@
+"""What a turn has changed is shown, undone and brought back; a plan is carried out when the user agrees."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.chat.test_resume import Shown
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.app import App, open_app
+from tailrace.cli.chat.conversation import Conversation
+from tailrace.cli.chat.options import Options
+from tailrace.cli.chat.slash_commands import run_slash_command
+from tailrace.config.load import load
+from tailrace.testing.provider import FaultyProvider, Reply, call, reply
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+CHANGE = reply(call("write_file", {"path": "notes.txt", "content": "two\n"}))
+
+
+class Terminal(Shown):
+    """Runs what is asked to its end."""
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app)
+        self.app = app
+        self.asked: list[TurnSpec] = []
+        self.listings: list[str] = []
+
+    async def submit(self, spec: TurnSpec, *, with_question: bool = True) -> None:
+        self.asked.append(spec)
+
+    def listing(self, text: str, language: str) -> None:
+        assert language == "diff"
+        self.listings.append(text)
+
+
+@asynccontextmanager
+async def chatting(tmp_path: Path, *script: Reply, **config: Any) -> AsyncIterator[tuple[Terminal, Conversation, Path]]:
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    (work / "notes.txt").write_text("one\n")
+    async with FaultyProvider(script=[*script, reply("Done.")]) as provider:
+        settings = {
+            "model": {"provider": "faulty", "name": "ok"},
+            "providers": {"faulty": {"dialect": "chat", "base_url": provider.openai_url}},
+            **config,
+        }
+        (home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
+        async with open_app(load({"TAILRACE_HOME": str(home)}), directory=work) as app:
+            yield Terminal(app), Conversation(app, Options()), work
+
+
+async def asks(conversation: Conversation) -> None:
+    run = await conversation.submit(conversation.turn("Change it."))
+    await conversation.app.agents.finished(run.id)
+
+
+@needs_git
+async def test_the_changes_of_a_turn_are_shown_undone_and_brought_back(tmp_path: Path) -> None:
+    async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
+        await asks(conversation)
+        assert (work / "notes.txt").read_text() == "two\n"
+        await run_slash_command("/diff", conversation, terminal)
+        assert terminal.listings[0].endswith("-one\n+two")
+        await run_slash_command("/undo", conversation, terminal)
+        assert (work / "notes.txt").read_text() == "one\n"
+        assert terminal.notes == ["undone; /undo again brings it back\n~ notes.txt"]
+        await run_slash_command("/undo", conversation, terminal)
+        assert (work / "notes.txt").read_text() == "two\n"
+
+
+@needs_git
+async def test_a_turn_that_only_reads_hides_no_earlier_change(tmp_path: Path) -> None:
+    look = reply(call("terminal", {"command": "ls"}))
+    async with chatting(tmp_path, CHANGE, reply("Done."), look) as (terminal, conversation, work):
+        await asks(conversation)
+        await asks(conversation)
+        await run_slash_command("/undo", conversation, terminal)
+        assert (work / "notes.txt").read_text() == "one\n"
+
+
+@needs_git
+async def test_another_conversation_undoes_nothing_of_this_one(tmp_path: Path) -> None:
+    async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
+        await asks(conversation)
+        await run_slash_command("/new", conversation, terminal)
+        await run_slash_command("/undo", conversation, terminal)
+        assert "nothing to undo" in terminal.notes[-1]
+        assert (work / "notes.txt").read_text() == "two\n"
+
+
+async def test_the_key_switches_checkpoints_off(tmp_path: Path) -> None:
+    async with chatting(tmp_path, CHANGE, checkpoints={"enabled": False}) as (_, conversation, work):
+        await asks(conversation)
+        assert (work / "notes.txt").read_text() == "two\n"
+        assert not (tmp_path / "home" / "checkpoints").exists()
+
+
+async def test_a_checkpoint_that_cannot_be_taken_stops_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no git there
+    async with chatting(tmp_path, CHANGE) as (_, conversation, work):
+        await asks(conversation)
+        assert (work / "notes.txt").read_text() == "two\n"
+
+
+async def test_a_plan_is_made_then_carried_out(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as (terminal, conversation, _):
+        await run_slash_command("/plan go", conversation, terminal)
+        assert "error" in terminal.notes[-1]
+        await run_slash_command("/plan", conversation, terminal)
+        assert conversation.turn("What now?").plan
+        await run_slash_command("/plan a faster mill", conversation, terminal)
+        await run_slash_command("/plan go", conversation, terminal)
+    assert [(spec.message.text, spec.plan) for spec in terminal.asked] == [
+        ("a faster mill", True),
+        ("I agree: carry out the plan.", False),
+    ]
+
+
+async def test_yolo_is_switched_on_by_a_word_alone(tmp_path: Path) -> None:
+    switched: list[bool] = []
+    async with chatting(tmp_path) as (terminal, conversation, _):
+        for line in ("/yolo", "/yolo on", "/yolo"):
+            await run_slash_command(line, conversation, terminal)
+            switched.append(conversation.options.yolo)
+    assert switched == [False, True, False]
