@@ -186,12 +186,12 @@ async def test_O178_the_loop_has_its_turn_between_two_large_reads() -> None:
     """uvloop would read 32 times in a row from a socket that is always full."""
     size, turns = 16 << 20, 0
     got: list[tuple[int, int]] = []
-    loop = asyncio.get_running_loop()
 
-    def count() -> None:
-        nonlocal turns, counting
-        turns += 1
-        counting = loop.call_soon(count)
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
     def sink(data: bytes) -> bool:
         hashlib.sha256(data * 4).digest()  # without the interpreter's lock: the server fills the socket meanwhile
@@ -204,7 +204,7 @@ async def test_O178_the_loop_has_its_turn_between_two_large_reads() -> None:
             connection.recv(65_536)
             connection.sendall(OK + b"content-length: %d\r\n\r\n" % size + bytes(size))
 
-    counting = loop.call_soon(count)
+    counting = asyncio.ensure_future(count())
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = asyncio.ensure_future(asyncio.to_thread(serve, listening))
         async with client() as transport:
