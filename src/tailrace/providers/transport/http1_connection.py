@@ -338,6 +338,10 @@ class Http1Connection(asyncio.Protocol):
         transport.pause_reading()
         get_running_loop().call_soon(go_on)
 
+    def _has_too_much_framing(self, more_bytes: int) -> bool:
+        self._framing_bytes += more_bytes
+        return self._framing_bytes > MAX_HEAD_BYTES
+
     # ── asyncio's callbacks ──────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -369,11 +373,9 @@ class Http1Connection(asyncio.Protocol):
                 reply.receive_packed(body)
             elif (diverted := reply.diverted) is None or not diverted(body):
                 reply.receive(body)
-        elif not self._complete:
-            self._framing_bytes += len(data)
-            if self._framing_bytes > MAX_HEAD_BYTES:
-                self._break(reply, PeerError(f"a head of more than {MAX_HEAD_BYTES} bytes"))
-                return
+        elif not self._complete and self._has_too_much_framing(len(data)):
+            self._break(reply, PeerError(f"a head of more than {MAX_HEAD_BYTES} bytes"))
+            return
         if self._complete:
             self._end_reply(reply)
         elif error is not None:
