@@ -6,6 +6,7 @@ import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import proof.broken_grammar  # noqa: F401 - adds its edits to the scenarios of every test
 import pytest
 from hypothesis import settings
 

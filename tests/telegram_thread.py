@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tailrace.testing.platforms.telegram import FakeTelegram
+from proof.platforms.telegram import FakeTelegram
 
 
 class TelegramOnAThread:

@@ -1,5 +1,5 @@
-"""Fakes of Discord, Slack, WhatsApp and Home Assistant on loopback, with their limits and failures.
+"""Fakes of Telegram, Discord, Slack, WhatsApp and Home Assistant on loopback, with their limits and failures.
 
-Our own adapters are tested against them. Telegram's fake and what an adapter's author needs for a fake of another
-platform are shipped in `tailrace.testing.platforms`.
+Our own adapters are tested against them. What an adapter's author needs for a fake of another platform is shipped in
+`tailrace.testing.platforms`.
 """

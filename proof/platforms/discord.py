@@ -30,7 +30,7 @@ from proof.platforms.discord_channels import (
     user_json,
 )
 from proof.platforms.discord_socket import HEARTBEAT_MS, GatewaySession, GatewayWire, Op
-from tailrace.testing.platforms.history import ShownState
+from proof.platforms.history import ShownState
 from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, json_fault
 
 APPLICATION_ID = 43

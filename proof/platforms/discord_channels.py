@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.testing.platforms.history import ShownChat, ShownMessage, ShownState
+from proof.platforms.history import ShownChat, ShownMessage, ShownState
 from tailrace.testing.platforms.loopback import Budget
 
 MAX_CHARS = 2000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace.testing.platforms.history import ShownChat, ShownMessage, ShownState
+from proof.platforms.history import ShownChat, ShownMessage, ShownState
 
 MAX_MARKDOWN = 12_000
 MAX_TEXT = 40_000

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from proof.platforms.telegram import FakeTelegram
+from proof.platforms.telegram_chats import TelegramChat
 
 from cluster.conversing import TEXT, ConversingProvider
 from cluster.nodes import ON_SQLITE, WITHOUT_REDIS, Cluster, Node, SharedStore, hung
-from tailrace.testing.platforms.telegram import FakeTelegram
-from tailrace.testing.platforms.telegram_chats import TelegramChat
 
 POLLED = "telegram is connected"
 

@@ -15,11 +15,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from proof.platforms.telegram import FakeTelegram
+from proof.platforms.telegram_chats import TelegramChat
+
 from cluster.conversing import TEXT
 from cluster.flights import KINDS, ChoosingProvider, Flight, check, check_fold, take_off
 from cluster.nodes import LEASE_S, PATIENCE_S, Cluster, Node, SeenEvent, SharedStore, has_ended, hung, watching
-from tailrace.testing.platforms.telegram import FakeTelegram
-from tailrace.testing.platforms.telegram_chats import TelegramChat
 
 SEED = 20261115
 SOAK = int(os.environ.get("TAILRACE_SOAK", "1"))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from proof.platforms.discord import FakeDiscord
+from proof.platforms.telegram import FakeTelegram
 
 from gateway.gateways import running_gateway
 from tailrace.config.load import load
 from tailrace.errors import ConfigError
 from tailrace.gateway.gateway import Gateway
-from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import Scenario, reply
 
 TEXT = " ".join(f"word{number}" for number in range(80))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proof.platforms.telegram import FakeTelegram
 from proof.platforms.whatsapp import FakeWhatsApp, failure
 
 from tailrace.delivery.port import Place, Refused, Sent, Upload
@@ -10,7 +11,6 @@ from tailrace.integrations.whatsapp.adapter import WhatsAppPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import json_fault
 from tailrace.testing.platforms.played_runs import PNG
-from tailrace.testing.platforms.telegram import FakeTelegram
 
 PICTURE = Upload("k1", "plot.png", "image/png", PNG)
 REPORT = Upload("k2", "report.pdf", "application/pdf", b"%PDF-1.7")

@@ -14,7 +14,6 @@ VENDORED = SOURCE / "server" / "web" / "vendor"  # libraries of others, minified
 # By file, the words that mean something else there.
 OTHER_MEANINGS = {
     "delivery/text/parser.py": "the schemes of addresses that a chat may link",
-    "server/web/answer/code/languages.js": "the names by which code blocks call their language",
 }
 
 

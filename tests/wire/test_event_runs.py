@@ -163,7 +163,7 @@ END: dict[Dialect, bytes] = {
 
 
 @pytest.mark.parametrize("dialect", ["chat", "anthropic"])
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_a_hostile_event_among_steady_ones_is_relayed_the_same_however_it_is_cut(
     dialect: Dialect, data: st.DataObject
@@ -212,7 +212,7 @@ _CHAT_CHUNKS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(200))
 @given(st.lists(_CHAT_CHUNKS, max_size=6), st.booleans(), st.booleans(), st.booleans())
 def test_the_short_way_of_plain_chunks_is_the_long_way(
     said: list[dict[str, Any]], role_first: bool, with_head: bool, include_usage: bool

@@ -18,6 +18,7 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from proof.platforms.discord import FakeDiscord
+from proof.platforms.telegram import FakeTelegram
 
 from cli.commands.command_line import tailrace
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
@@ -28,7 +29,6 @@ from tailrace.integrations.slack import SlackSettings
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.stored.storage_format import FORMAT
 from tailrace.system.extras import install_command
-from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
 
 
@@ -164,7 +164,7 @@ async def test_doctor_names_a_key_without_which_the_server_does_not_start(
     assert finding.advice == "export it before you start tailrace serve"
     patient.setenv("CI_KEY", "secret")
     assert await patient.broken() == []
-    monkeypatch.setattr("tailrace.cli.setup.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("tailrace.app.costs.find_spec", lambda name: None)
     [finding] = await patient.broken()
     assert (finding.what, finding.advice) == (
         "server.keys[0].usd_per_day: prices need an extra",

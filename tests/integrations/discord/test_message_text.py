@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from proof.platforms.discord import BOT_ROLE_ID, FakeDiscord
 from proof.platforms.discord_channels import DiscordChannel, DiscordMessage
+from proof.platforms.history import ShownState
 
 from tailrace.delivery.port import MessageReceived
 from tailrace.gateway.inbound.quotations import with_quotations
 from tailrace.integrations.discord.adapter import DiscordPlatform
 from tailrace.integrations.discord.message_text import _uncalled
 from tailrace.testing.platforms.collecting_inbox import running
-from tailrace.testing.platforms.history import ShownState
 
 ADA, BOB = 7, 8
 RANDOM = 900_000_000_000_000_055

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 from proof.platforms.discord import FakeDiscord
+from proof.platforms.history import ShownState
 
 from integrations.discord.discord_bot import GENERAL, THREAD, bot
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.history import ShownState
 from tailrace.testing.platforms.loopback import silence
 from tailrace.testing.platforms.played_runs import Scene, Timed, chunks, play, show
 

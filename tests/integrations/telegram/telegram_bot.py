@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from proof.platforms.telegram import FakeTelegram
+
 from tailrace.delivery.port import Place, Send
 from tailrace.integrations.telegram.adapter import TelegramPlatform
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.telegram import FakeTelegram
 
 ADA = Place("telegram", "7")
 GROUP = Place("telegram", "-100", kind="group")

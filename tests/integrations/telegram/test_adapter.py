@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from proof.platforms.telegram import FakeTelegram, flood, refusal
+from proof.platforms.telegram_chats import Styled, TelegramChat
 
 from integrations.telegram.telegram_bot import ADA, GROUP, SEND, TOPIC, bot
 from tailrace.delivery.port import (
@@ -32,8 +34,6 @@ from tailrace.delivery.port import (
 from tailrace.errors import PlatformError
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault
-from tailrace.testing.platforms.telegram import FakeTelegram, flood, refusal
-from tailrace.testing.platforms.telegram_chats import Styled, TelegramChat
 
 
 @driven

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import telegram
+from proof.platforms.telegram import FakeTelegram
 
 from tailrace.delivery.port import MessageReceived
 from tailrace.gateway.inbound.quotations import with_quotations
@@ -15,7 +16,6 @@ from tailrace.integrations.telegram.adapter import TelegramPlatform
 from tailrace.integrations.telegram.inbound import card_of
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.telegram import FakeTelegram
 
 POINT = {"latitude": 47.37, "longitude": 8.54}
 GROUP = {"id": -5, "type": "channel", "title": "News"}

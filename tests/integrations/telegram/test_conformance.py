@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from proof.platforms.telegram import FakeTelegram, flood
+from proof.platforms.telegram_chats import TelegramChat
 
 from tailrace.delivery.port import Place
 from tailrace.integrations.telegram.adapter import TelegramPlatform
@@ -19,8 +21,6 @@ from tailrace.testing.conformance.platform import (
 )
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
 from tailrace.testing.platforms.loopback import Fault
-from tailrace.testing.platforms.telegram import FakeTelegram, flood
-from tailrace.testing.platforms.telegram_chats import TelegramChat
 
 ADA = Place("telegram", "7")
 GROUP = Place("telegram", "-100", kind="group")

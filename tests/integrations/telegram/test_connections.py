@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from proof.platforms.telegram import FakeTelegram, refusal
 
 from integrations.telegram.telegram_bot import bot, polling
 from tailrace.errors import PlatformError
@@ -12,7 +13,6 @@ from tailrace.integrations.telegram.adapter import TelegramPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import bad_gateway
-from tailrace.testing.platforms.telegram import FakeTelegram, refusal
 
 
 @driven

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
+from proof.platforms.telegram import FakeTelegram
+from proof.platforms.telegram_chats import TelegramChat
 
 from gateway.gateways import running_gateway
 from tailrace.delivery.port import MessageReceived
@@ -13,8 +15,6 @@ from tailrace.errors import PlatformError
 from tailrace.integrations.telegram.adapter import DOWNTIME_S, TelegramPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
-from tailrace.testing.platforms.telegram import FakeTelegram
-from tailrace.testing.platforms.telegram_chats import TelegramChat
 from tailrace.testing.provider import reply
 
 LONG_AGO_S = DOWNTIME_S + 60

@@ -6,13 +6,13 @@ from contextlib import suppress
 
 import pytest
 from aiohttp import web
+from proof.platforms.telegram import FakeTelegram
 
 from tailrace.delivery.port import Attachment
 from tailrace.errors import PlatformError
 from tailrace.integrations.telegram.adapter import TelegramPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import json_fault
-from tailrace.testing.platforms.telegram import FakeTelegram
 
 PIECE = b"x" * 65536
 PIECES = 1000  # far more than sockets hold

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from proof.platforms.telegram import FakeTelegram, flood
 
 from integrations.telegram.telegram_bot import ADA, GROUP, SEND, TOPIC, polling
 from tailrace.app.slash_commands import CHAT_COMMANDS
@@ -11,7 +12,6 @@ from tailrace.errors import PlatformError
 from tailrace.gateway.inbound.quotations import with_quotations
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
-from tailrace.testing.platforms.telegram import FakeTelegram, flood
 
 
 @driven

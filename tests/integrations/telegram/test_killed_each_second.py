@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("telegram", reason="the extra is not installed")
 
+from proof.platforms.telegram import FakeTelegram
+
 from gateway.gateway_process import gateway_process, kill_9
-from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import REPLIES, FaultyProvider
 
 CONFIG = """\

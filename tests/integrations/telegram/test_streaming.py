@@ -6,14 +6,14 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from proof.platforms.telegram import FakeTelegram, refusal
+from proof.platforms.telegram_chats import TelegramChat, TelegramState
 
 from integrations.telegram.telegram_bot import ADA, GROUP, TOPIC, bot
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, cut, silence
 from tailrace.testing.platforms.played_runs import Scene, Timed, chunks, play, show
-from tailrace.testing.platforms.telegram import FakeTelegram, refusal
-from tailrace.testing.platforms.telegram_chats import TelegramChat, TelegramState
 
 TEXT = " ".join(f"word{number}" for number in range(300))
 CURSOR = "▌"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from proof.platforms.telegram import FakeTelegram
 
 from tailrace.delivery.port import Gone, Place, Send
 from tailrace.errors import PlatformError
@@ -10,7 +11,6 @@ from tailrace.integrations.telegram.adapter import TelegramPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
 from tailrace.testing.platforms.loopback import cut
-from tailrace.testing.platforms.telegram import FakeTelegram
 
 WELL = "@tailrace_bot, sees mentions, replies and commands in groups"
 

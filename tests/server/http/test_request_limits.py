@@ -110,7 +110,7 @@ async def test_a_mistake_names_the_field(tmp_path: Path) -> None:
         _, day = await server.json("GET", "/usage?since=yesterday")
     assert body["error"]["param"] == "durability"
     assert body["error"]["message"] == "durability: must be one of committed, fsync, memory, not 'eternal'"
-    fields = "busy, durability, idempotency_key, input, model, session"
+    fields = "busy, durability, idempotency_key, input, model, previous_run, session"
     assert unknown["error"]["message"].endswith(f"there is no field 'modell'; there are {fields}")
     assert status["error"]["message"].startswith("status: must be one of completed, failed, ")
     assert day["error"]["message"] == "since: must be a day as 2026-11-30"

@@ -8,10 +8,10 @@ import pytest
 from proof.platforms.discord import FakeDiscord
 from proof.platforms.homeassistant import FakeHomeAssistant
 from proof.platforms.slack import FakeSlack
+from proof.platforms.telegram import FakeTelegram
 from proof.platforms.whatsapp import FakeWhatsApp
 
 from tailrace.testing.platforms.loopback import LoopbackFake
-from tailrace.testing.platforms.telegram import FakeTelegram
 
 
 @pytest.mark.parametrize("fake", [FakeDiscord, FakeHomeAssistant, FakeSlack, FakeTelegram, FakeWhatsApp])

@@ -50,7 +50,7 @@ tails = st.one_of(
 fields = st.sampled_from(["content", "content", "content", "reasoning_content", "reasoning", "refusal", "novel"])
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(fields, hostile, tails), max_size=12))
 def test_hostile_bytes_in_a_steady_stream(pieces: list[tuple[str, bytes, bytes]]) -> None:
     same(b"".join(steady(field, text, tail=tail) for field, text, tail in pieces) + DONE)
@@ -84,7 +84,7 @@ chunks = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(chunks, st.integers(1, 3)), max_size=10))
 def test_streams_that_change_under_way(said: list[tuple[bytes, int]]) -> None:
     same(b"".join(raw * times for raw, times in said) + DONE)

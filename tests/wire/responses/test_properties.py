@@ -76,7 +76,7 @@ def finite(value: Any) -> Any:
     return [finite(inner) for inner in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 @given(json_values)
 def test_reading_never_crashes(value: Any) -> None:
     body = {"output": [value, {"type": "message", "content": value}, {"type": "reasoning", "summary": value}]}

@@ -373,6 +373,8 @@ class Transcript:
             self._status = sanitized_line(notice.text)
             if self._message is None:
                 self._settle(NoticeLine(self._status, "yellow"))
+        elif "run_id" in notice.extra:
+            self.tools.step(notice.extra["index"], notice.text)
         elif self.tools.verbose:
             self._settle_apart(NoticeLine("\n".join(progress_lines(notice.text)), "dim", indent=DETAIL_INDENT))
 

@@ -1,2 +1,1 @@
-"""Fakes of the chat platforms, over real loopback sockets: each keeps what its users would see, in every state that
-they saw it in, holds its clients to its limits, and fails as told."""
+"""What a fake of a chat platform is made of: real loopback sockets that fail as told, and an inbox that collects."""

@@ -6,7 +6,6 @@ Pure, and named as a scenario names it. Knows nothing of framing and delivery.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import msgspec
@@ -18,7 +17,7 @@ from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 Events: TypeAlias = list[Sse]
 Run: TypeAlias = Callable[[Events, ScriptedRequest], Events]
 ALL: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
-_TERMINAL = {"response.completed", "response.incomplete", "message_stop"}
+TERMINAL = {"response.completed", "response.incomplete", "message_stop"}
 
 
 class Edit(Value):
@@ -44,51 +43,51 @@ def edit(name: str, summary: str, *dialects: Dialect, needs: str = "") -> Callab
 # ── reading an event ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _data(event: Sse) -> JsonObject:
+def data_of(event: Sse) -> JsonObject:
     return event.data if isinstance(event.data, dict) else {}
 
 
-def _kind(event: Sse) -> str:
-    return str(_data(event).get("type", ""))
+def kind_of(event: Sse) -> str:
+    return str(data_of(event).get("type", ""))
 
 
-def _delta(event: Sse) -> JsonObject:
-    choices = _data(event).get("choices") or [{}]
+def delta_of(event: Sse) -> JsonObject:
+    choices = data_of(event).get("choices") or [{}]
     delta = choices[0].get("delta", {})
     return delta if isinstance(delta, dict) else {}
 
 
-def _calls(event: Sse) -> list[JsonObject]:
+def calls_in(event: Sse) -> list[JsonObject]:
     """The pieces of tool calls in a chunk; the first piece of a call bears its id."""
-    return list(_delta(event).get("tool_calls", []))
+    return list(delta_of(event).get("tool_calls", []))
 
 
-def _finishes(event: Sse) -> bool:
-    return any(choice.get("finish_reason") for choice in _data(event).get("choices") or [])
+def finishes(event: Sse) -> bool:
+    return any(choice.get("finish_reason") for choice in data_of(event).get("choices") or [])
 
 
 def _is_terminal(event: Sse) -> bool:
-    return event.data == "[DONE]" or _kind(event) in _TERMINAL
+    return event.data == "[DONE]" or kind_of(event) in TERMINAL
 
 
 def dialect_of(events: Events) -> Dialect:
     """Chat's events bear no type."""
-    first = _kind(events[0]) if events else ""
+    first = kind_of(events[0]) if events else ""
     return "responses" if first.startswith("response.") else "anthropic" if first else "chat"
 
 
 # ── the shapes of edits ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _without(data: JsonObject, dropped: str) -> JsonObject:
+def without(data: JsonObject, dropped: str) -> JsonObject:
     return {key: value for key, value in data.items() if key != dropped}
 
 
-def _dropping(is_dropped: Callable[[Sse], bool]) -> Run:
+def dropping(is_dropped: Callable[[Sse], bool]) -> Run:
     return lambda events, _request: [event for event in events if not is_dropped(event)]
 
 
-def _map_data(events: Events, change: Callable[[JsonObject, int], JsonObject]) -> Events:
+def map_data(events: Events, change: Callable[[JsonObject, int], JsonObject]) -> Events:
     """Each event's JSON changed; `change` takes the event's number too."""
     return [
         Sse(change(event.data, at), event.event) if isinstance(event.data, dict) else event
@@ -96,87 +95,34 @@ def _map_data(events: Events, change: Callable[[JsonObject, int], JsonObject]) -
     ]
 
 
-def _map_choices(event: Sse, change: Callable[[JsonObject], JsonObject]) -> Sse:
-    return Sse({**_data(event), "choices": [change(choice) for choice in _data(event)["choices"]]})
+def map_choices(event: Sse, change: Callable[[JsonObject], JsonObject]) -> Sse:
+    return Sse({**data_of(event), "choices": [change(choice) for choice in data_of(event)["choices"]]})
 
 
-def _map_calls(events: Events, change: Callable[[JsonObject], list[JsonObject]]) -> Events:
+def map_calls(events: Events, change: Callable[[JsonObject], list[JsonObject]]) -> Events:
     """Each piece of a tool call replaced; all else as it was."""
 
     def changed(choice: JsonObject) -> JsonObject:
         calls = [part for call in choice["delta"]["tool_calls"] for part in change(call)]
         return {**choice, "delta": {**choice["delta"], "tool_calls": calls}}
 
-    return [_map_choices(event, changed) if _calls(event) else event for event in events]
+    return [map_choices(event, changed) if calls_in(event) else event for event in events]
 
 
-def _each_call(change: Callable[[JsonObject], list[JsonObject]]) -> Run:
-    return lambda events, _request: _map_calls(events, change)
-
-
-def _each_later_piece(change: Callable[[JsonObject, JsonObject], JsonObject]) -> Run:
-    """Each piece of a call but its first changed; `change` takes that first piece too."""
-
-    def run(events: Events, _request: ScriptedRequest) -> Events:
-        first: dict[int, JsonObject] = {}
-
-        def changed(call: JsonObject) -> list[JsonObject]:
-            if "id" in call:
-                first[call["index"]] = call
-                return [call]
-            return [change(call, first[call["index"]])]
-
-        return _map_calls(events, changed)
-
-    return run
+def each_call(change: Callable[[JsonObject], list[JsonObject]]) -> Run:
+    return lambda events, _request: map_calls(events, change)
 
 
 # ── endings ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-edit("no-terminal", "the terminal event is missing: [DONE], response.completed or message_stop")(
-    _dropping(_is_terminal)
-)
+edit("no-terminal", "the terminal event is missing: [DONE], response.completed or message_stop")(dropping(_is_terminal))
 edit("no-ending", "neither a finish reason nor the terminal event comes, yet the body ends cleanly")(
-    _dropping(lambda event: _is_terminal(event) or _finishes(event) or _kind(event) == "message_delta")
+    dropping(lambda event: _is_terminal(event) or finishes(event) or kind_of(event) == "message_delta")
 )
 edit("only-ending", "the terminal event comes and nothing before it")(
     lambda events, _request: [event for event in events if _is_terminal(event)]
 )
-edit("no-finish-reason", "[DONE] comes without a finish reason before it", "chat")(_dropping(_finishes))
-
-
-@edit("finish-stop", "the finish reason is `stop` although tools are called", "chat", needs="tools")
-def finish_with_stop(events: Events, _request: ScriptedRequest) -> Events:
-    return [
-        _map_choices(event, lambda choice: {**choice, "finish_reason": "stop"}) if _finishes(event) else event
-        for event in events
-    ]
-
-
-@edit("two-finishes", "the finish reason comes twice, `tool_calls` and then `stop`", "chat", needs="tools")
-def finish_twice(events: Events, request: ScriptedRequest) -> Events:
-    stopped = finish_with_stop(events, request)
-    return [
-        part
-        for event, stop in zip(events, stopped, strict=True)
-        for part in ([event, stop] if _finishes(event) else [event])
-    ]
-
-
-@edit("late-text", "the last piece of text comes after the finish reason", "chat")
-def text_after_finish(events: Events, _request: ScriptedRequest) -> Events:
-    texts = [at for at, event in enumerate(events) if _delta(event).get("content")]
-    finish = next(at for at, event in enumerate(events) if _finishes(event))
-    late = texts[-1]
-    return [*events[:late], *events[late + 1 : finish + 1], events[late], *events[finish + 1 :]]
-
-
-@edit("empty-completed", "response.completed carries an empty output", "responses")
-def empty_output(events: Events, _request: ScriptedRequest) -> Events:
-    def emptied(data: JsonObject, _at: int) -> JsonObject:
-        return {**data, "response": {**data["response"], "output": []}} if data["type"] in _TERMINAL else data
-
-    return _map_data(events, emptied)
+edit("no-finish-reason", "[DONE] comes without a finish reason before it", "chat")(dropping(finishes))
 
 
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,136 +189,6 @@ def cut_one_event(events: Events, _request: ScriptedRequest) -> Events:
     return [*events[:middle], broken, *events[middle + 1 :]]
 
 
-@edit("usage-each-chunk", "usage so far in every chunk, beside the choices", "chat")
-def usage_everywhere(events: Events, _request: ScriptedRequest) -> Events:
-    def counted(data: JsonObject, tokens: int) -> JsonObject:
-        usage = {"prompt_tokens": 25, "completion_tokens": tokens, "total_tokens": 25 + tokens}
-        return data if data.get("usage") else {**data, "usage": usage}
-
-    return _map_data(events, counted)
-
-
-@edit("empty-choices", "chunks with empty or absent choices before and between the others", "chat")
-def add_empty_choices(events: Events, _request: ScriptedRequest) -> Events:
-    blank = {**_data(events[0]), "choices": []}
-    return [part for event in events for part in (Sse(blank), Sse(_without(blank, "choices")), event)]
-
-
-# ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@edit("ids-change", "the answer's id, or the item's id, is another one in every event", "chat", "responses")
-def change_ids(events: Events, request: ScriptedRequest) -> Events:
-    def changed(data: JsonObject, at: int) -> JsonObject:
-        return {key: request.id("other_", at) if key in ("id", "item_id") else value for key, value in data.items()}
-
-    return _map_data(events, changed)
-
-
-@edit("no-ids", "the answer and its tool calls bear no ids", "chat", needs="tools")
-def drop_ids(events: Events, _request: ScriptedRequest) -> Events:
-    bare = _map_data(events, lambda data, _at: _without(data, "id"))
-    return _map_calls(bare, lambda call: [_without(call, "id")])
-
-
-edit("no-sequence", "no sequence numbers", "responses")(
-    lambda events, _request: _map_data(events, lambda data, _at: _without(data, "sequence_number"))
-)
-
-# ── tool calls ───────────────────────────────────────────────────────────────────────────────────────────────
-
-edit("no-index", "tool calls without an index", "chat", needs="parallel")(
-    _each_call(lambda call: [_without(call, "index")])
-)
 zero_index = edit("index-zero", "parallel calls all at index 0; a new id begins a new call", "chat", needs="parallel")(
-    _each_call(lambda call: [{**call, "index": 0}])
+    each_call(lambda call: [{**call, "index": 0}])
 )
-edit(
-    "one-index-no-ids",
-    "several calls at one index without ids: only the JSON tells them apart",
-    "chat",
-    needs="parallel",
-)(lambda events, request: zero_index(drop_ids(events, request), request))
-edit("double-first", "the same index twice in a call's first chunk", "chat", needs="tools")(
-    _each_call(lambda call: [call, {"index": call["index"], "function": {"arguments": ""}}] if "id" in call else [call])
-)
-edit("name-resent", "the tool's name in every piece of its call", "chat", needs="parallel")(
-    _each_later_piece(lambda call, first: {**call, "function": {**call["function"], "name": first["function"]["name"]}})
-)
-edit("id-resent", "the call's id in every piece of it", "chat", needs="parallel")(
-    _each_later_piece(lambda call, first: {**call, "id": first["id"]})
-)
-
-
-@edit("name-in-pieces", "the tool's name in two pieces that must be joined", "chat", needs="tools")
-def split_name(events: Events, _request: ScriptedRequest) -> Events:
-    def parts(event: Sse) -> Events:
-        first = next((call for call in _calls(event) if "id" in call), None)
-        if first is None:
-            return [event]
-        name, middle = first["function"]["name"], len(first["function"]["name"]) // 2
-        head = {**first, "function": {"name": name[:middle], "arguments": ""}}
-        tail = {"index": first["index"], "function": {"name": name[middle:]}}
-        return [*_map_calls([event], lambda _: [head]), *_map_calls([event], lambda _: [tail])]
-
-    return [part for event in events for part in parts(event)]
-
-
-@edit("arguments-first", "the arguments before the name", "chat", needs="tools")
-def arguments_first(events: Events, _request: ScriptedRequest) -> Events:
-    def without_name(call: JsonObject) -> list[JsonObject]:
-        return [{**call, "function": _without(call["function"], "name")}]
-
-    def name_alone(call: JsonObject) -> list[JsonObject]:
-        return [{"index": call["index"], "function": {"name": call["function"]["name"]}}]
-
-    begun = [event for event in events if any("id" in call for call in _calls(event))]
-    finish = next(at for at, event in enumerate(events) if _finishes(event))
-    return [*_map_calls(events[:finish], without_name), *_map_calls(begun, name_alone), *events[finish:]]
-
-
-@edit("arguments-object", "the arguments as an object, whole, instead of as text", "chat", needs="tools")
-def arguments_as_object(events: Events, _request: ScriptedRequest) -> Events:
-    texts: dict[int, str] = {}
-    for event in events:
-        for call in _calls(event):
-            texts[call["index"]] = texts.get(call["index"], "") + call["function"]["arguments"]
-
-    def whole(call: JsonObject) -> list[JsonObject]:
-        return [{**call, "function": {**call["function"], "arguments": msgspec.json.decode(texts[call["index"]])}}]
-
-    return _map_calls([event for event in events if all("id" in call for call in _calls(event))], whole)
-
-
-edit("no-item-added", "response.output_item.added never comes", "responses", needs="parallel")(
-    _dropping(lambda event: _kind(event) in ("response.output_item.added", "response.content_part.added"))
-)
-
-
-@edit("done-differs", "the deltas lack the last piece; only `done` has it all", "responses", needs="text-and-tools")
-def lose_last_deltas(events: Events, _request: ScriptedRequest) -> Events:
-    return [
-        event
-        for event, after in zip(events, [*events[1:], Sse("")], strict=True)
-        if not (_kind(event).endswith(".delta") and _kind(after).endswith(".done"))
-    ]
-
-
-@edit(
-    "interleaved",
-    "the deltas of all blocks interleaved, told apart by their index alone",
-    "anthropic",
-    needs="text-and-tools",
-)
-def interleave(events: Events, _request: ScriptedRequest) -> Events:
-    blocks: dict[int, Events] = {}
-    for event in events:
-        if "index" in _data(event):
-            blocks.setdefault(_data(event)["index"], []).append(event)
-    head = [event for event in events if _kind(event) in ("message_start", "ping")]
-    woven = [event for row in zip_longest(*blocks.values()) for event in row if event is not None]
-    tail = [event for event in events if _kind(event) in ("message_delta", "message_stop")]
-    return [*head, *woven, *tail]
-
-
-edit("double-start", "message_start comes twice", "anthropic")(lambda events, _request: [events[0], *events])

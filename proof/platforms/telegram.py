@@ -18,8 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 from aiohttp import web
 
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
-from tailrace.testing.platforms.telegram_chats import (
+from proof.platforms.telegram_chats import (
     BOT_ID,
     TelegramChat,
     TelegramMessage,
@@ -27,6 +26,7 @@ from tailrace.testing.platforms.telegram_chats import (
     TelegramState,
     state_of,
 )
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
 
 Params: TypeAlias = dict[str, Any]
 EPOCH = 1_700_000_000  # what message dates count from
@@ -200,7 +200,7 @@ class FakeTelegram(LoopbackFake):
         chat, thread = self._open(params)
         state = self._state(params)
         self._last_message += 1
-        message = TelegramMessage(self._last_message, thread, [state])
+        message = TelegramMessage(self._last_message, thread, [state], silent=_is_silent(params))
         chat.messages.append(message)
         chat.end_preview(message.id)
         return self._message_json(chat, message)
@@ -213,7 +213,10 @@ class FakeTelegram(LoopbackFake):
         [upload] = uploads
         self._last_message += 1
         message = TelegramMessage(
-            self._last_message, thread, [TelegramState(f"[{kind}] {upload.filename}", at=self.now())]
+            self._last_message,
+            thread,
+            [TelegramState(f"[{kind}] {upload.filename}", at=self.now())],
+            silent=_is_silent(params),
         )
         chat.messages.append(message)
         chat.files.append((kind, upload.filename, upload.file.read()))
@@ -309,6 +312,10 @@ class FakeTelegram(LoopbackFake):
         if message.thread:
             shown |= {"message_thread_id": message.thread, "is_topic_message": True}
         return shown
+
+
+def _is_silent(params: Params) -> bool:
+    return params.get("disable_notification") in (True, "true", "True")
 
 
 async def _params(request: web.Request) -> Params:
