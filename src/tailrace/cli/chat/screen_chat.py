@@ -195,7 +195,7 @@ class ScreenChat:
             self.notify(f"error: {exc}")
         else:
             if (question := self._sent.pop(steer_id, None)) is not None:  # Esc was not pressed twice
-                self._screen.put_into_input(_typed_text(question))
+                self._screen.put_into_input(question.typed)
             self._screen.changed()
 
     def left(self) -> None:
@@ -400,12 +400,12 @@ class ScreenChat:
             steer = await self._conversation.app.steering.steer(self._run_id, question.message, by=REQUESTER)
         except SteerRefused as exc:
             if exc.code != "not_steerable":
-                self._screen.put_into_input(_typed_text(question))
+                self._screen.put_into_input(question.typed)
                 raise
             await asyncio.wait({turn})
             return False
         self._sent[steer.accepted.steer_id] = question
-        self._transcript.steer_texts[steer.accepted.steer_id] = _typed_text(question)
+        self._transcript.steer_texts[steer.accepted.steer_id] = question.typed
         for note in question.notes:
             self.notify(note)
         self._screen.changed()
@@ -416,7 +416,7 @@ class ScreenChat:
         for steer in self._transcript.steers.all:
             question = self._sent.pop(steer.accepted.steer_id, None)
             if question is not None and steer.reason == "run_stopped":
-                self._screen.put_into_input(_typed_text(question))
+                self._screen.put_into_input(question.typed)
             elif question is not None and steer.state == "returned":
                 self._lines.put_nowait(question)
 
@@ -492,10 +492,6 @@ class ScreenChat:
             took_s = time.monotonic() - began
             self._transcript.add_pieces(*command_pieces(ran.output, ran.code, took_s, goes_along=goes_along))
             self._screen.changed()
-
-
-def _typed_text(question: Question) -> str:
-    return question.shown or question.message.text
 
 
 async def converse(conversation: Conversation) -> int:
