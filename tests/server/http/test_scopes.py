@@ -50,6 +50,8 @@ NEEDS: dict[str, str | tuple[str, ...] | None] = {
     "/runs/{id}/approval": ("runs", "approvals"),
     "/usage": None,
     "/metrics": "admin",
+    "/ops": "admin",
+    "/keys": "admin",
     "/readyz": None,
     "/openapi.json": None,
 }

@@ -71,6 +71,7 @@ class ToolSlot:
     def __init__(self, key: str) -> None:
         self.key = key
         self.tools: dict[int, events.ToolSoFar] = {}
+        self.problems: dict[int, str] = {}  # the last line of what a failed tool gave
         self.followed = False  # another slot follows: no tool will be added
 
     @property
@@ -232,6 +233,8 @@ class Outline:
     def _end_call(self, change: changes.CallEnded) -> None:
         if (output := change.output) is not None:
             self._files += [FileSlot(f"f{change.seq}-{number}", file) for number, file in enumerate(output.files)]
+            if not output.ok and output.not_executed is None and change.index is not None:
+                self._tool_slot(change.index).problems[change.index] = output.output.rstrip().rpartition("\n")[2]
         elif (index := change.index) is not None:
             slot, name = self._tool_slot(index), change.tool_name
             begun = slot.tools.get(index, events.ToolSoFar(name, index, change.attempt))

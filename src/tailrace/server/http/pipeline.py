@@ -82,6 +82,7 @@ class RequestPipeline:
         self._authoriser = authoriser
         self._limits = app.limits
         app.on_stored_keys = self._take_stored_keys
+        app.own_report.requests = lambda: self.in_flight
         self._origins = origins
         self._heads = ResponseHeads(origins)
         self.stream_timing = timing if timing is not None else StreamTiming()
