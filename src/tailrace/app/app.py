@@ -25,13 +25,7 @@ from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
 from tailrace.agent.turn_spec import TurnSpec
-from tailrace.app.approvals import (
-    JournalApprovals,
-    QuestionsElsewhere,
-    WaitingApproval,
-    WaitingApprovals,
-    check_approvals,
-)
+from tailrace.app.approvals import JournalApprovals, WaitingApprovals, check_approvals
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.health import PlatformsDown
@@ -266,17 +260,6 @@ class App:
                 await self.processes.announce_hand_over()
             except JournalError as exc:
                 log.warning("other processes go on with the runs of this one a little later: %s", exc)
-
-    def questions_elsewhere(self, requester: str) -> QuestionsElsewhere:
-        """For the person at a surface of this machine, which asks about the `requester`'s own runs by itself. Where the
-        server has keys, no one but a run's requester may answer without one."""
-
-        def is_asked(waiting: WaitingApproval) -> bool:
-            server, by = self.config.server, waiting.asked.requester
-            keys = self.stored_keys or server.keys or self.config.secret(server.key_env)
-            return by != requester and not keys and not platform_of(by)
-
-        return QuestionsElsewhere(self.journal, self.agents, requester, is_asked)
 
     @property
     def degraded(self) -> Mapping[str, str]:

@@ -84,7 +84,7 @@ class ScreenChat:
         self._under_way: Run | None = None  # of the session that is gone on with
         self._home = Path(config.environment.get("HOME") or "/")
         self._screen = self._new_screen()
-        self._elsewhere = conversation.app.questions_elsewhere(REQUESTER)
+        self._elsewhere = ScreenQuestions(conversation.app, REQUESTER, self._transcript, self._screen.changed)
 
     def _new_screen(self) -> TerminalScreen:
         app = self._conversation.app
@@ -229,9 +229,7 @@ class ScreenChat:
 
     async def _answer(self, approval_id: str, decision: Decision, reason: str) -> None:
         try:
-            if approval_id in self._elsewhere.asked:
-                await self._elsewhere.answer(approval_id, decision, reason)
-            else:
+            if not await self._elsewhere.answer(approval_id, decision, reason):
                 agents = self._conversation.app.agents
                 await agents.answer(self._run_id, approval_id, decision, by=REQUESTER, reason=reason)
         except TailraceError as exc:  # the run has ended elsewhere, or its journal cannot be written
@@ -294,9 +292,7 @@ class ScreenChat:
                 if self._under_way is not None:
                     await self.watch(self._under_way)
                 working = group.create_task(self._work())
-                asking = group.create_task(
-                    self._elsewhere.watch(ScreenQuestions(self._transcript, self._screen.changed))
-                )
+                asking = group.create_task(self._elsewhere.watch())
                 group.create_task(load_prices())
                 code = await self._screen.app.run_async()
                 working.cancel()

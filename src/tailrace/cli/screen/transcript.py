@@ -373,9 +373,8 @@ class Transcript:
         self._ask_next()
 
     def answered_elsewhere(self, asked: ApprovalAsked, answered: ApprovalAnswered | None) -> None:
-        """None: its run has ended without an answer."""
         del self._elsewhere[asked.approval_id]
-        if asked in self._queued:
+        if asked in self._queued:  # it was never shown
             self._queued.remove(asked)
             return
         if asked == self.approval:
