@@ -318,3 +318,20 @@ async def test_conversations_of_programs_are_left_out_for_people(tmp_path: Path)
         _, people = await server.json("GET", "/sessions?people=true")
     assert [each["id"] for each in everything["data"]] == ["person", "program"]
     assert [each["id"] for each in people["data"]] == ["person"]
+
+
+async def test_J110_only_the_key_that_began_a_conversation_changes_it(tmp_path: Path) -> None:
+    async with running_server(tmp_path, reply("A."), config=KEYS, env=ENV) as server:
+        await ask(server, "Q?", "mine", headers=ANN)
+        _, created = await server.json("POST", "/v1/conversations", {"metadata": {"of": "ann"}}, headers=ANN)
+        path = f"/v1/conversations/{created['id']}"
+        theirs = [
+            await server.json("PATCH", "/sessions/mine", {"title": "bob's"}, headers=BOB),
+            await server.json("POST", path, {"metadata": {}}, headers=BOB),
+            await server.json("DELETE", path, headers=BOB),
+        ]
+        _, shown = await server.json("GET", path, headers=BOB)
+        own = await server.json("PATCH", "/sessions/mine", {"title": "ann's"}, headers=ANN)
+        admin = await server.json("DELETE", path, headers=OPS)
+    assert [status for status, _ in theirs] == [403, 403, 403]
+    assert (shown["metadata"], own, admin[0]) == ({"of": "ann"}, (200, {"title": "ann's"}), 200)

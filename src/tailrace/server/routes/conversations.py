@@ -100,7 +100,7 @@ class Conversations:
     async def update(self, request: web.Request) -> web.Response:
         """Replaces its metadata."""
         body = await read_as(request, UpdateBody)
-        name, found = await self._found(request)
+        name, found = await self._found(request, changes=True)
         kept = await self._kept.update(
             name, lambda old: msgspec.structs.replace(old or found, metadata=body.metadata or {})
         )
@@ -108,7 +108,7 @@ class Conversations:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Deletes it with its runs."""
-        name, _ = await self._found(request)
+        name, _ = await self._found(request, changes=True)
         await self._sessions.delete(request)
         await self._kept.update(name, lambda _: None)
         return json_response({"id": name, "object": "conversation.deleted", "deleted": True})
@@ -137,11 +137,7 @@ class Conversations:
 
     async def delete_item(self, request: web.Request) -> web.Response:
         """Deletes one item: no later response has it. What is left is recorded anew; 409 while a response is made."""
-        name, kept = await self._found(request)
-        if not request[IDENTITY].owns(kept.owner):
-            raise ApiError(
-                403, "another key has begun this conversation", code="not_the_owner", param="conversation_id"
-            )
+        name, kept = await self._found(request, changes=True)
         await self._sessions.check_idle(name)
         for run in await self._journal.runs(session=name, kind=TURN_KIND):
             if not run.new.input.get("origin"):
@@ -155,9 +151,9 @@ class Conversations:
 
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _found(self, request: web.Request) -> tuple[str, Conversation]:
-        """The conversation that the path names: one that was created here, or any session of the caller's. Raises
-        `ApiError` 404, also for another key's."""
+    async def _found(self, request: web.Request, *, changes: bool = False) -> tuple[str, Conversation]:
+        """The conversation that the path names: one that was created here, or any session of the caller's. `changes`:
+        the request is for its owner alone. Raises `ApiError` 404, also for another key's, and 403."""
         name, caller = request.match_info["id"], request[IDENTITY]
         check_session(name, caller, "conversation_id")
         kept = await self._kept.get(name)
@@ -166,6 +162,9 @@ class Conversations:
                 kept = Conversation(owner_of(run), int(run.created_at))
         if kept is None or not _may_see(caller, kept.owner):
             raise ApiError(404, f"Conversation with id '{name[:80]}' not found.", param="conversation_id")
+        if changes and not caller.owns(kept.owner):
+            message = "another key has begun this conversation"
+            raise ApiError(403, message, code="not_the_owner", param="conversation_id")
         return name, kept
 
     async def _add(self, request: web.Request, name: str, items: list[JsonObject], *, replaces: bool = False) -> Run:
@@ -238,8 +237,8 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     return (
         route("POST", path, api.create, body=CreateBody, answer=_CONVERSATION, errors=(408, 413)),
         route("GET", one, api.show, answer=_CONVERSATION, errors=(404,)),
-        route("POST", one, api.update, body=UpdateBody, answer=_CONVERSATION, errors=(404, 408, 413)),
-        route("DELETE", one, api.delete, answer=_DELETED, errors=(404, 409)),
+        route("POST", one, api.update, body=UpdateBody, answer=_CONVERSATION, errors=(403, 404, 408, 413)),
+        route("DELETE", one, api.delete, answer=_DELETED, errors=(403, 404, 409)),
         route("GET", items, api.items, query=ItemsQuery, answer=_ITEMS, errors=(404,)),
         route("POST", items, api.add_items, body=ItemsBody, answer=_ITEMS, errors=(404, 408, 413)),
         route("GET", f"{items}/{{item_id}}", api.item, answer=_ITEM, errors=(404,)),

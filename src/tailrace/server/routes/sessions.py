@@ -1,7 +1,7 @@
 """`/sessions`: conversations as a resource. The bodies are in `sessions_schemas`, the live stream in `session_stream`.
 
-Every key that may read runs reads every session (docs/security.md). Only the key that began one deletes it, and a
-platform's chat only an admin.
+Every key that may read runs reads every session (docs/security.md). Only the key that began one renames, pins or
+deletes it, and a platform's chat only an admin.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tailrace.ports import ENDED, Run, SessionRuns
 from tailrace.ports import RunState as State
 from tailrace.runs.charged_to import owner_of
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import Route, json_response
@@ -73,8 +74,9 @@ class Sessions:
         sessions = [each for each in page.sessions if not (query.people and is_of_program(each))]
         if query.before is None and not query.q:
             shown = {each.id for each in sessions}
-            pinned = [await self._journal.session(name, TURN_KIND) for name in marks if name not in shown]
-            sessions += [each for each in pinned if each is not None and marks[each.id].pinned]
+            further = [name for name, each in marks.items() if each.pinned and name not in shown]
+            pinned = [await self._journal.session(name, TURN_KIND) for name in further]
+            sessions += [each for each in pinned if each is not None]
             sessions.sort(key=lambda each: not marks.get(each.id, _UNMARKED).pinned)
         await self._costs.load(each for session in sessions for each in session.spent)
         data = await self._summaries(sessions, marks, query.q)
@@ -106,7 +108,7 @@ class Sessions:
     async def change(self, request: web.Request) -> web.Response:
         """Renames or pins a conversation; an empty title is the first question again."""
         name, body = request.match_info["id"], await read_as(request, SessionChange)
-        check_session(name, request[IDENTITY], "id")
+        await self._require_own(name, request[IDENTITY])
         if await self._journal.session(name, TURN_KIND) is None:
             raise _no_such_session(name)
 
@@ -123,12 +125,8 @@ class Sessions:
 
         204, also where there is none. 403 for another key's and for a platform's chat, 409 while one of its runs is
         under way or still being shown in a chat."""
-        name, caller = request.match_info["id"], request[IDENTITY]
-        check_session(name, caller, "id")
-        sessions = [await self._journal.session(name, kind) for kind in _DELETED_KINDS]
-        begun = min((each.first for each in sessions if each is not None), key=attrgetter("id"), default=None)
-        if begun is not None and not caller.owns(owner_of(begun)):
-            raise ApiError(403, "another key has begun this session", code="not_your_session", param="id")
+        name = request.match_info["id"]
+        await self._require_own(name, request[IDENTITY])
         await self.check_idle(name)
         await self._pipeline.run_to_end(self._delete(name))
         return web.Response(status=204)
@@ -153,6 +151,14 @@ class Sessions:
         return await stream.end()
 
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _require_own(self, name: str, caller: Identity) -> None:
+        """Raises `ApiError` 403 for the conversation of another key or of a platform's chat."""
+        check_session(name, caller, "id")
+        sessions = [await self._journal.session(name, kind) for kind in _DELETED_KINDS]
+        begun = min((each.first for each in sessions if each is not None), key=attrgetter("id"), default=None)
+        if begun is not None and not caller.owns(owner_of(begun)):
+            raise ApiError(403, "another key has begun this session", code="not_your_session", param="id")
 
     async def _state(self, run: Run, *, reasoning: bool) -> RunState | None:
         """None where the run was deleted meanwhile."""
