@@ -275,3 +275,18 @@ async def test_another_process_leaves_a_run_whose_tools_it_lacks_to_its_program(
             async with open_app(config) as other:
                 assert bool(await other.agents.recover()) == is_taken
                 await asyncio.sleep(0)
+
+
+async def test_an_agent_that_is_called_in_a_plan_changes_nothing_either(tmp_path: Path) -> None:
+    write = reply(call("write_file", {"path": "made.txt", "content": "x"}))
+    script = (ASKS, write, reply("I would write it."), reply("The plan."))
+    async with FaultyProvider(script) as server:
+        config = config_for(server.url, tmp_path)
+        helper = Agent(config=config, directory=tmp_path, builtin=("write_file",))
+        async with Agent(config=config, directory=tmp_path, tools=[helper.as_tool("research")]) as agent:
+            assert agent._open is not None
+            app = agent._open.app
+            run = await app.agents.submit(msgspec.structs.replace(agent._spec, message=user("Go."), plan=True))
+            await app.agents.finished(run.id)
+    assert "once the user has agreed" in server.requests[2].json()["messages"][-1]["content"]
+    assert not (tmp_path / "made.txt").exists()

@@ -104,6 +104,7 @@ class CalledAgent(SubAgent):
             requester_name=caller.requester_name,
             reachable=caller.reachable,
             yolo=caller.yolo,
+            plan=caller.plan,
             origin=caller.origin,
         )
         key = f"call/{self._caller.id}/{context.call_index}"
