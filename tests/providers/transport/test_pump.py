@@ -11,7 +11,7 @@ import pytest
 
 from providers.transport.raw_servers import CHUNKED, OK, client, post, raw_server, read_request, saying
 from tailrace.config.sections import TransportSettings
-from tailrace.providers.transport.http1_connection import LARGE_READ_BYTES
+from tailrace.providers.transport.http1_connection import LARGE_READ_BYTES, Http1Reply
 from tailrace.providers.transport.http1_transport import open_transport
 
 RUN: ContextVar[str] = ContextVar("RUN", default="nobody's")
@@ -215,3 +215,37 @@ async def test_O178_the_loop_has_its_turn_between_two_large_reads() -> None:
     large = [turn for turn, length in got if length >= LARGE_READ_BYTES]
     assert len(large) > 2
     assert len(set(large)) >= len(large) - 1  # the first one waited for its reader
+
+
+async def test_a_read_that_nobody_has_taken_is_overtaken_by_none() -> None:
+    """Between a cancellation and the reader's next turn the loop may deliver further reads."""
+    server = Paced()
+    relayed: list[bytes] = []
+    arrived = asyncio.Event()
+
+    def relay(data: bytes) -> bool:
+        if data == b"several":
+            return False
+        relayed.append(data)
+        return True
+
+    async with raw_server(server) as url, client() as transport:
+        reply = await post(transport, url)
+        assert isinstance(reply, Http1Reply)
+        connection = reply._connection
+
+        def sink(_data: bytes) -> bool:
+            reply.divert(relay)
+            arrived.set()
+            return False
+
+        reading = asyncio.create_task(reply.pump(sink))
+        server.said.put_nowait(b"first")
+        await asyncio.wait_for(arrived.wait(), 10)
+        assert connection is not None
+        reading.cancel()
+        for data in (b"one", b"several", b"after"):
+            connection.data_received(b"%x\r\n%b\r\n" % (len(data), data))
+        await asyncio.wait((reading,))
+        reply.close()
+    assert relayed == [b"one"]

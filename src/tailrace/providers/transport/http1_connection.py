@@ -232,6 +232,7 @@ class Http1Reply:
     def _keep(self, data: bytes) -> None:
         if self._ended:
             return
+        self.diverted = None  # what follows may not overtake this
         self._buffered.append(data)
         self._size += len(data)
         if self._size > HIGH_WATER_BYTES and self._connection is not None:
