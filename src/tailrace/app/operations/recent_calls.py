@@ -98,11 +98,11 @@ def together(parts: Iterable[RecentCalls]) -> RecentCalls:
 
 
 class _Watch(ForwardingListener):
-    __slots__ = ("_log", "deltas")
+    __slots__ = ("_log", "deltas", "relay")
 
     def __init__(self, log: RecentCallsLog, inner: CallListener) -> None:
         self._inner, self._log = inner, log
-        self.deltas = inner.deltas  # type: ignore[method-assign]  # costs a token nothing
+        self.deltas, self.relay = inner.deltas, inner.relay  # type: ignore[method-assign]  # costs a token nothing
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._log.note(attempt)

@@ -30,7 +30,7 @@ from tailrace.app.usage.counters import (
     tokens_in,
 )
 from tailrace.errors import JournalError, RunSealed, StaleEpoch
-from tailrace.messages import EventForm, ModelRequest, SpentTokens, Usage
+from tailrace.messages import ModelRequest, SpentTokens, Usage
 from tailrace.ports import SmallState
 from tailrace.providers.attempt import Route
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, ForwardingListener
@@ -226,14 +226,11 @@ def _together(spent: Iterable[_Spent], apart: Collection[str]) -> list[tuple[_Sp
 
 
 class _Meter(ForwardingListener):
-    __slots__ = ("_key", "_ledger", "deltas")
+    __slots__ = ("_key", "_ledger", "deltas", "relay")
 
     def __init__(self, ledger: UsageLedger, key: str, inner: CallListener) -> None:
         self._inner, self._ledger, self._key = inner, ledger, key
-        self.deltas = inner.deltas  # type: ignore[method-assign]  # costs a token nothing
-
-    def relay(self, form: EventForm) -> Callable[[bytes], float] | None:
-        return self._inner.relay(form)
+        self.deltas, self.relay = inner.deltas, inner.relay  # type: ignore[method-assign]  # costs a token nothing
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """The log comes first: where another process has the run now, that one counts this attempt."""
