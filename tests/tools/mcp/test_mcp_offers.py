@@ -206,6 +206,26 @@ async def test_what_a_server_asks_in_a_call_is_asked_of_the_person(here: Workpla
     assert written.output == "decline"
 
 
+async def test_M152_a_server_with_calls_of_several_runs_asks_none_of_their_people(here: Workplace) -> None:
+    """The protocol does not say whose call it asks about."""
+    begun = asyncio.Event()
+
+    class Other(Workplace):
+        def progress(self, _text: str) -> None:
+            begun.set()
+
+    other = Other(here.directory)
+    here.says_yes = other.says_yes = True
+    async with servers(sdk=sdk()) as offered:
+        tools = await offered.tools()
+        waiting = asyncio.create_task(tools["sdk__never"].run({}, other))
+        await asyncio.wait_for(begun.wait(), 30)
+        booked = await tools["sdk__book"].run({}, here)
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+    assert (booked.output, here.questions, other.questions) == ("decline", [], [])
+
+
 async def test_no_deadline_runs_while_a_person_thinks(here: Workplace) -> None:
     """Longer than the server may take to answer."""
 

@@ -59,7 +59,7 @@ class Link:
         self._environment = environment
         self._on_change = on_change
         self._connecting = asyncio.Lock()
-        self._calls: list[ToolContext] = []  # under way, the newest last
+        self._calls: list[ToolContext] = []  # under way
         self._deadlines: set[asyncio.Timeout] = set()  # of what is asked of the server
         self._live: McpConnection | None = None
         self._was_connected = False
@@ -102,15 +102,15 @@ class Link:
             self._calls.remove(context)
 
     async def _elicit(self, params: ElicitRequestParams) -> ElicitResult:
-        """The protocol does not say for which call the server asks: it is taken for the newest. No deadline runs while
-        a person thinks."""
-        if not self._calls:
+        """The protocol does not say for which call the server asks: with several under way, another person than the
+        caller might be asked. No deadline runs while a person thinks."""
+        if len(self._calls) != 1:
             return DECLINED
         loop = asyncio.get_running_loop()
         for deadline in self._deadlines:
             deadline.reschedule(None)
         try:
-            return await answer(self.name, params, self._calls[-1].ask)
+            return await answer(self.name, params, self._calls[0].ask)
         finally:
             for deadline in self._deadlines:
                 deadline.reschedule(loop.time() + self._settings.timeout_s)
