@@ -21,7 +21,7 @@ from tailrace.cli.start_line import model_problems, start_line
 from tailrace.config.error_place import with_place
 from tailrace.config.load import Config, load
 from tailrace.config.sections import Sections
-from tailrace.errors import ConfigError, JournalError
+from tailrace.errors import ConfigError, JournalError, TailraceError
 from tailrace.journal.key_values import KeyValues
 from tailrace.ports import SmallState
 
@@ -109,7 +109,10 @@ class ConfigReloads:
         self._redactor.add(held.values())
         self._app.take_config(config)
         for take_up in prepared:
-            await take_up()
+            try:
+                await take_up()
+            except TailraceError as exc:  # the server goes on with what has been taken up
+                log.error("a part of the config is not taken up; ask for a reload again: %s", exc)  # noqa: TRY400
         platforms = (name for name, settings in config.platforms.by_name.items() if settings.enabled)
         log.info("the config file was read again: %s", start_line(config, platforms))
         for problem in model_problems(config):
