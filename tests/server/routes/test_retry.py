@@ -108,6 +108,9 @@ async def test_a_version_of_an_earlier_turn_is_told_nothing_of_what_followed_it(
     assert refused == 400
 
 
+MISSING = ("1", "x", "9" * 5000)
+
+
 async def test_an_image_of_a_question_is_there_for_the_page_and_for_a_version(tmp_path: Path) -> None:
     image = "data:image/png;base64," + b64encode(b"\x89PNG").decode()
     parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": image}}]
@@ -119,8 +122,11 @@ async def test_an_image_of_a_question_is_there_for_the_page_and_for_a_version(tm
         _, again = await server.json("POST", f"/runs/{created['id']}/retry", edited)
         await server.app.agents.finished(again["id"])
         got = []
-        for path in (f"{created['id']}/images/0", f"{again['id']}/images/0", f"{again['id']}/images/1"):
+        for path in (
+            *(f"{run['id']}/images/0" for run in (created, again)),
+            *(f"{again['id']}/images/{n}" for n in MISSING),
+        ):
             async with server.client.get(f"{server.url}/runs/{path}") as response:
                 got.append((response.status, response.content_type, await response.read()))
     assert got[:2] == [(200, "image/png", b"\x89PNG")] * 2
-    assert got[2][0] == 404
+    assert [status for status, *_ in got[2:]] == [404, 404, 404]

@@ -98,7 +98,7 @@ def questions(run_id: str, waiting: Mapping[str, ApprovalAsked], rounds: int) ->
 def run_in(request_state: str) -> tuple[str, int]:
     """The run that a call goes on with, and how many rounds of questions it has had."""
     run_id, _, rounds = request_state.partition(" ")
-    return run_id, int(rounds) if rounds.isdecimal() else MAX_ROUNDS
+    return run_id, int(rounds) if rounds.isdecimal() and len(rounds) < 10 else MAX_ROUNDS
 
 
 def answers_in(responses: InputResponses | None) -> dict[str, Decision]:

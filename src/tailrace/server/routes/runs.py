@@ -203,8 +203,8 @@ class Runs:
 
     async def image(self, request: web.Request) -> web.Response:
         """An image that was sent with the question, by its place among them: 0 is the first."""
-        number = request.match_info["number"]
-        found = attached_image(await self._journal.get(_run_id(request)), int(number)) if number.isdecimal() else None
+        number, run = request.match_info["number"], await self._journal.get(_run_id(request))
+        found = attached_image(run, int(number)) if number.isdecimal() and len(number) < 10 else None
         if found is None:
             raise ApiError(404, "the question has no such image", param="number")
         return web.Response(body=found[1], content_type=found[0], headers=_EXPORT_HEADERS)
