@@ -3,23 +3,28 @@
 .venv/bin/pip install temporalio
 temporal server start-dev
 .venv/bin/python examples/engines/temporal_activity.py "tide mills"
+
+Kill the process in the middle of an answer and start it again with the same topic: Temporal notices after HEARTBEAT,
+and the next attempt goes on with the call. Watch it meanwhile on the page of `tailrace serve`, or: tailrace tail last
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from datetime import timedelta
 from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
     import tailrace
 
-HEARTBEAT = timedelta(seconds=20)
+HEARTBEAT = timedelta(seconds=10)
 
 
 @activity.defn
@@ -64,9 +69,14 @@ async def step(question: str) -> str:
 
 
 async def main(topic: str) -> None:
-    client = await Client.connect("localhost:7233")
+    client = await Client.connect(os.environ.get("TEMPORAL_ADDRESS", "localhost:7233"))
+    resumed = WorkflowIDConflictPolicy.USE_EXISTING
     async with Worker(client, task_queue="report", workflows=[Report], activities=[ask]):
-        print(await client.execute_workflow(Report.run, topic, id=f"report-{topic}", task_queue="report"))
+        print(
+            await client.execute_workflow(
+                Report.run, topic, id=f"report-{topic}", task_queue="report", id_conflict_policy=resumed
+            )
+        )
 
 
 if __name__ == "__main__":

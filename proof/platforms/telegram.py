@@ -200,7 +200,7 @@ class FakeTelegram(LoopbackFake):
         chat, thread = self._open(params)
         state = self._state(params)
         self._last_message += 1
-        message = TelegramMessage(self._last_message, thread, [state])
+        message = TelegramMessage(self._last_message, thread, [state], silent=_is_silent(params))
         chat.messages.append(message)
         chat.end_preview(message.id)
         return self._message_json(chat, message)
@@ -213,7 +213,10 @@ class FakeTelegram(LoopbackFake):
         [upload] = uploads
         self._last_message += 1
         message = TelegramMessage(
-            self._last_message, thread, [TelegramState(f"[{kind}] {upload.filename}", at=self.now())]
+            self._last_message,
+            thread,
+            [TelegramState(f"[{kind}] {upload.filename}", at=self.now())],
+            silent=_is_silent(params),
         )
         chat.messages.append(message)
         chat.files.append((kind, upload.filename, upload.file.read()))
@@ -309,6 +312,10 @@ class FakeTelegram(LoopbackFake):
         if message.thread:
             shown |= {"message_thread_id": message.thread, "is_topic_message": True}
         return shown
+
+
+def _is_silent(params: Params) -> bool:
+    return params.get("disable_notification") in (True, "true", "True")
 
 
 async def _params(request: web.Request) -> Params:

@@ -55,6 +55,7 @@ class TelegramMessage(ShownMessage[TelegramState]):
     states: list[TelegramState]
     author: int = BOT_ID
     deleted: bool = False
+    silent: bool = False  # no device has rung
 
 
 @dataclass
@@ -87,6 +88,11 @@ class TelegramChat(ShownChat[TelegramMessage]):
     closed_topics: set[int] = field(default_factory=set)
     blocked: str = ""  # the bot was put out: why, in the server's words
     migrated_to: int = 0
+
+    @property
+    def rung(self) -> list[str]:
+        """The bot's texts that a device has rung for, as they are now."""
+        return [message.text for message in self.messages if message.author == BOT_ID and not message.silent]
 
     @property
     def draft(self) -> Draft | None:

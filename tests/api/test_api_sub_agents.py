@@ -14,9 +14,11 @@ import pytest
 from scripted_agent import STALLED, config_for
 from tailrace import Agent, ConfigError, Context, tool
 from tailrace.app import open_app
+from tailrace.config.load import load
 from tailrace.events import ApprovalAsked, UsageRecorded
-from tailrace.messages import Usage
+from tailrace.messages import Usage, user
 from tailrace.ports import Run
+from tailrace.runs.charged_to import charged_to
 from tailrace.runs.view import changes
 from tailrace.testing.provider import FaultyProvider, call, reply
 
@@ -122,6 +124,72 @@ async def test_a_limit_of_the_caller_counts_what_a_called_agent_used(
     assert result.error is not None
     assert re.search(words, result.text + result.error.message)
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "own", "words"),
+    [
+        ({"max_turns": 3}, {}, r"stopped after 2 model calls"),  # of its caller's three, one is made
+        ({"max_tokens": 250}, {}, r"stopped after 220 tokens"),  # 110 of 250 are used
+        ({"max_tokens": 500}, {"max_tokens": 100}, r"stopped after 110 tokens"),
+        ({"max_usd": 0.0010}, {}, r"stopped after \$0.0007"),
+    ],
+)
+async def test_a_called_agent_may_use_what_its_caller_has_left(
+    limits: dict[str, Any], own: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("genai_prices")
+    looks = [reply(call("level", {"river": str(number)})) for number in range(5)]
+    script = [msgspec.structs.replace(each, usage=Usage(100, 10)) for each in (ASKS, *looks)]
+    async with FaultyProvider(script) as server:
+        config = config_for(server.url, tmp_path)
+        config = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, name="gpt-4o"))
+        async with parent_and_helper(config, tmp_path, level, **own) as agent:
+            result = await agent.run("Go.", deps=Station("Bern"), **limits)
+            child = await child_of(agent, result.run_id)
+    assert child.finished is not None
+    assert child.finished.status == "incomplete"
+    assert child.finished.error is not None
+    assert re.search(words, child.finished.output + child.finished.error.message)
+
+
+async def test_agents_that_are_called_side_by_side_share_what_is_left(tmp_path: Path) -> None:
+    used = Usage(50, 10)
+    calls = [call("research", {"input": river}, id=f"c{river}") for river in ("Aare", "Rhine")]
+    looks = [reply(call("level", {"river": str(number)})) for number in range(20)]
+    script = [msgspec.structs.replace(each, usage=used) for each in (reply(*calls), *looks)]
+    async with (
+        FaultyProvider(script) as server,
+        parent_and_helper(config_for(server.url, tmp_path), tmp_path, level) as agent,
+    ):
+        result = await agent.run("Go.", deps=Station("Bern"), max_tokens=300)
+        assert agent._open is not None
+        children = [run for run in await agent._open.app.journal.runs() if run.id != result.run_id]
+    spent = [run.finished.usage for run in children if run.finished is not None]
+    assert spent == [used + used, used + used]  # of 240 tokens each may use 120
+    assert result.usage == sum(spent, used)
+
+
+async def test_O174_a_called_agent_is_charged_to_the_key_of_its_caller_and_stops_at_its_budget(tmp_path: Path) -> None:
+    script = [msgspec.structs.replace(each, usage=Usage(900, 200)) for each in (ASKS, reply("1.2 m."), reply("Low."))]
+    async with FaultyProvider(script) as server:
+        config_for(server.url, tmp_path)
+        with (tmp_path / "config.yaml").open("a", encoding="utf-8") as file:
+            file.write("server: {keys: [{name: ci, key_env: CI_KEY, tokens_per_day: 1000}]}\n")
+        config = load({"CI_KEY": "k" * 20}, tmp_path)
+        async with parent_and_helper(config, tmp_path) as agent:
+            assert agent._open is not None
+            app = agent._open.app
+            turn = msgspec.structs.replace(agent._spec, message=user("Go."), origin={"owner": "ci"})
+            run = await app.agents.submit(turn)
+            finish = await app.agents.finished(run.id)
+            child = await child_of(agent, run.id)
+    assert (charged_to(run), charged_to(child)) == ("ci", "ci")
+    assert child.finished is not None
+    assert child.finished.error is not None
+    assert (child.finished.status, child.finished.error.kind) == ("failed", "insufficient_quota")
+    assert finish.status == "failed"  # its own next call is over the budget, too
+    assert len(server.requests) == 1
 
 
 async def test_a_limit_in_dollars_wants_a_price_for_each_model_that_it_counts(tmp_path: Path) -> None:

@@ -28,3 +28,17 @@ async def test_the_providers_dialect_says_how_cached_tokens_are_counted_not_the_
     among = SpentTokens("openrouter", "anthropic/claude-sonnet-4-5", used)
     await costs.load([apart])
     assert (costs.price(among) or 0.0) < 0.5 * (costs.price(apart) or 0.0)
+
+
+async def test_a_price_of_the_config_stands_before_the_list_and_is_the_only_one_of_an_own_model(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "providers:\n"
+        "  home: {dialect: chat, base_url: 'http://127.0.0.1:1/v1', prices: {'llama-*': {input: 0.5, output: 2}}}\n"
+        "  openai: {prices: {gpt-4o: {input: 100, output: 0, cache_read: 1}}}\n",
+        encoding="utf-8",
+    )
+    costs = Costs(load({}, tmp_path))
+    assert costs.price(SpentTokens("home", "llama-70b", Usage(1_000_000, 1_000_000))) == 2.5
+    assert costs.price(SpentTokens("home", "qwen", Usage(1_000_000, 1_000_000))) is None
+    cached = Usage(1_000_000, 1_000_000, cache_read_tokens=400_000)
+    assert costs.price(SpentTokens("openai", "gpt-4o", cached)) == 60.4, "cached tokens are among those of the input"

@@ -1,23 +1,23 @@
-"""A model call as a Temporal activity, in Temporal's own environment for activities."""
+"""A model call as a Temporal activity: in Temporal's environment for activities, and in a workflow on a real server."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engines.temporal_server import sdk_packages, temporal_server
 from engines.test_durable_call import STALLED, TEXT, config_of
 from tailrace.events import LlmDelta
 from tailrace.journal.open_journal import open_journal
-from tailrace.testing.provider import FaultyProvider, reply
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply
 
-testing: Any = pytest.importorskip(
-    "temporalio.testing",
-    reason="temporalio is not installed; it is large, so it is not among the tools",
-)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "engines" / "temporal_activity.py"
 
 
@@ -30,7 +30,54 @@ def example() -> Any:
     return module
 
 
-async def test_attempts_of_one_activity_give_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def testing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(sdk_packages(tmp_path))])
+    return importlib.import_module("temporalio.testing")
+
+
+@pytest.mark.slow
+async def test_the_example_pays_for_each_step_once_and_shows_it_live(tmp_path: Path) -> None:
+    part = Scenario(reply=reply("word " * 200), pace_s=0.02)
+    script: list[Reply | Scenario] = [reply("An outline."), part, part]
+    packages = sdk_packages(tmp_path)
+    async with FaultyProvider(script=[*script, reply("All of it.")]) as server, temporal_server() as address:
+        config = config_of(tmp_path, server)
+        path = f"import sys, runpy; sys.path.append({str(packages)!r}); sys.argv[:] = sys.argv[1:]; "
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", f"{path}runpy.run_path(sys.argv[0], run_name='__main__')"),
+            *(str(EXAMPLE), "tide mills"),
+            env={"PATH": os.environ["PATH"], "TAILRACE_HOME": str(tmp_path), "TEMPORAL_ADDRESS": address},
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            await server.request(2)
+            async with open_journal(config.store.url, config.database) as journal:
+                *middle, _ = await journal.runs()
+                assert len(middle) == 2
+                for run in middle:  # live, side by side, from another process
+                    async for batch in journal.tail(run.id):
+                        if any(isinstance(entry.event, LlmDelta) for entry in batch):
+                            break
+                server.flowing.clear()
+                assert [run.state for run in await journal.runs()] == ["running", "running", "completed"]
+            server.flowing.set()
+            out, err = await child.communicate()
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.communicate()
+        assert out.decode().endswith("All of it.\n"), err.decode()
+        assert len(server.requests) == 4
+        async with open_journal(config.store.url, config.database) as journal:
+            assert len(await journal.runs()) == 4
+
+
+async def test_attempts_of_one_activity_give_one_answer(
+    testing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with FaultyProvider(script=[reply(TEXT), reply("another")]) as server:
         config_of(tmp_path, server)
         monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
@@ -49,7 +96,7 @@ async def test_attempts_of_one_activity_give_one_answer(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("shutdown", [False, True])
 async def test_a_cancelled_activity_is_stopped_and_one_of_a_worker_that_ends_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shutdown: bool
+    testing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shutdown: bool
 ) -> None:
     async with FaultyProvider(script=[STALLED]) as server:
         config = config_of(tmp_path, server, ", reattach: true")

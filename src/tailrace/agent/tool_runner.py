@@ -34,7 +34,7 @@ from tailrace.events import (
     ToolOutputRecorded,
 )
 from tailrace.messages import FileChange, JsonObject, ToolCall, ToolFile
-from tailrace.ports import Effect, FileTool, Tool, ToolOutcome
+from tailrace.ports import Budget, Effect, FileTool, Tool, ToolOutcome
 from tailrace.runs.approval_words import NO_SURFACE, TIMED_OUT, outcome_words, unanswered_words
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
@@ -72,6 +72,7 @@ class _Context(NamedTuple):
     progress: Callable[[str], None]
     call_index: int
     record: Callable[[AnyEvent], None]
+    budget: Callable[[], Budget]
     is_stopped: Callable[[], bool]
     ask: Callable[[str], Awaitable[bool]]
 
@@ -195,8 +196,8 @@ class ToolRunner:
         effect = tool.effect(args)
         if not (self._policy.asks_edits and effect.kind == "write" and isinstance(tool, FileTool)):
             return effect
-        settings = self._settings
-        context = _Context(settings.directory, settings.roots, _ignore, 0, _ignore, lambda: True, _refuse_question)
+        places, budget = (self._settings.directory, self._settings.roots), self._record.fold.budget_of_call
+        context = _Context(*places, _ignore, 0, _ignore, budget, lambda: True, _refuse_question)
         change = await tool.change_of(args, context)
         if isinstance(change, ToolOutcome):
             return change
@@ -322,6 +323,7 @@ class ToolRunner:
                     self._progress_of(index, call),
                     index,
                     self._record.add,
+                    self._record.fold.budget_of_call,
                     lambda: self.is_stopped,
                     partial(self._ask_within, call),
                 )

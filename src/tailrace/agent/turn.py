@@ -17,6 +17,7 @@ from tailrace.events import AnyEvent, Entry
 from tailrace.events.attempt_text import AttemptText
 from tailrace.events.steers import Steers
 from tailrace.messages import ENDED_BY_PROVIDER, READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
+from tailrace.ports import Budget
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -186,6 +187,15 @@ class Turn:
         """Of the turn's budget; None where there is none."""
         limit = self._limits.max_tokens
         return None if limit is None else max(0, limit - self.usage.input_tokens - self.usage.output_tokens)
+
+    def budget_of_call(self) -> Budget:
+        """The share of each open call in what the turn may still use."""
+        sharing, limits, tokens = max(1, len(self.open_calls())), self._limits, self.tokens_left
+        return Budget(
+            max(0, limits.max_calls - self._answers),
+            tokens // sharing if tokens is not None else None,
+            max(0.0, limits.max_usd - self._spent_usd) / sharing if limits.max_usd is not None else None,
+        )
 
     @property
     def output(self) -> str:

@@ -25,13 +25,22 @@ from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
 from tailrace.agent.turn_spec import TurnSpec
-from tailrace.app.approvals import JournalApprovals, WaitingApprovals, check_approvals
+from tailrace.app.approvals import (
+    JournalApprovals,
+    QuestionsElsewhere,
+    WaitingApproval,
+    WaitingApprovals,
+    check_approvals,
+)
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.health import PlatformsDown
 from tailrace.app.housekeeping import retention_loop, retention_of
 from tailrace.app.model_catalogue import ModelCatalogue
 from tailrace.app.models import LOCAL, Models, named
+from tailrace.app.operations.node_reports import NodeReports
+from tailrace.app.operations.own_report import OwnReport
+from tailrace.app.operations.recent_calls import RecentCallsLog
 from tailrace.app.programs.program import NO_PROGRAM, AgentProgram
 from tailrace.app.programs.sub_agents import called_by
 from tailrace.app.project_rules import ProjectRules, project_rules
@@ -62,6 +71,7 @@ from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.charged_to import platform_of
 from tailrace.runs.host import OnEnd, keep_recovering
 from tailrace.runs.processes import Processes
+from tailrace.runs.signals import run_beside
 from tailrace.system.private_files import tighten
 from tailrace.system.working_directory import repository_of, working_directory
 from tailrace.tools.toolbox import builtin_tools
@@ -122,7 +132,9 @@ class App:
         self.stored_keys: Mapping[str, StoredKey] = {}
         self.on_stored_keys: Callable[[], object] = lambda: None  # called when they have changed
         self._limit_usage()
-        self.caller = Caller(middleware=(*middleware, self.usage.middleware), gate=self.limits.gate)
+        self.recent_calls = RecentCallsLog()
+        watching = (*middleware, self.usage.middleware, self.recent_calls.middleware)
+        self.caller = Caller(middleware=watching, gate=self.limits.gate)
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
         self.steering = Steering(journal, self.redactor)
@@ -139,6 +151,15 @@ class App:
         self._builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._tools = ChainMap(*self._own_tools.maps, self._builtin)
         self.processes = Processes(journal, owner, lease_s=config.store.lease_s)
+        self.own_report = OwnReport(
+            journal,
+            self.bus,
+            self.recent_calls,
+            running=lambda: len(self.agents.running),
+            degraded=lambda: self.degraded,
+            redact=self.redactor.redact,
+        )
+        self.reports = NodeReports(journal, self.processes, self.own_report.make)
         self.agents = AgentService(
             journal,
             self.caller,
@@ -200,9 +221,10 @@ class App:
         return recovered
 
     async def keep_recovering(self) -> None:
-        """Does so whenever another process dies, hangs or hands its runs over. Never returns: cancel it."""
+        """Does so whenever another process dies, hangs or hands its runs over, and tells the others how this one is
+        when they ask. Never returns: cancel it."""
         async with self.processes:
-            await keep_recovering(self._services, self.processes)
+            await run_beside(keep_recovering(self._services, self.processes), self.reports.answer())
 
     async def hand_over(self) -> None:
         """Gives the runs that are executed here to the other processes at once, where there is one; for a process that
@@ -242,6 +264,17 @@ class App:
                 await self.processes.announce_hand_over()
             except JournalError as exc:
                 log.warning("other processes go on with the runs of this one a little later: %s", exc)
+
+    def questions_elsewhere(self, requester: str) -> QuestionsElsewhere:
+        """For the person at a surface of this machine, which asks about the `requester`'s own runs by itself. Where the
+        server has keys, no one but a run's requester may answer without one."""
+
+        def is_asked(waiting: WaitingApproval) -> bool:
+            server, by = self.config.server, waiting.asked.requester
+            keys = self.stored_keys or server.keys or self.config.secret(server.key_env)
+            return by != requester and not keys and not platform_of(by)
+
+        return QuestionsElsewhere(self.journal, self.agents, requester, is_asked)
 
     @property
     def degraded(self) -> Mapping[str, str]:

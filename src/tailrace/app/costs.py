@@ -1,4 +1,4 @@
-"""What runs cost by list prices, as this config asks its providers. The one place for every surface.
+"""What runs cost by the prices of the config and by list prices. The one place for every surface.
 
 The prices are loaded only where tokens were spent at a model that may have one: that takes a good part of a second.
 """
@@ -6,13 +6,19 @@ The prices are loaded only where tokens were spent at a model that may have one:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from typing import Final
 
 from tailrace.app.models import LOCAL
 from tailrace.config.load import Config
 from tailrace.config.presets import dialect_of
+from tailrace.config.sections import ModelPrice
 from tailrace.messages import SpentTokens, Usage
 from tailrace.providers.prices import cost_usd, load_prices
 from tailrace.wire.dialects import DIALECTS
+
+UNKNOWN: Final = "–"  # of a cost, in every list
 
 
 class Costs:
@@ -23,7 +29,7 @@ class Costs:
 
     async def load(self, spent: Iterable[SpentTokens]) -> None:
         """To be awaited before `of`."""
-        if any(_may_be_priced(each) for each in spent):
+        if any(_may_be_priced(each) and self._own_price(each) is None for each in spent):
             await load_prices()
 
     def of(self, spent: Iterable[SpentTokens] | None) -> float | None:
@@ -38,13 +44,33 @@ class Costs:
         return dialect is not None and DIALECTS[dialect].counts_cache_apart
 
     def price(self, spent: SpentTokens) -> float | None:
-        """Of one model's tokens."""
+        """Of one model's tokens. A price of the config stands before the list's."""
+        if (own := self._own_price(spent)) is not None and spent.usage != Usage():
+            return self._by_own_price(own, spent)
         dialect = dialect_of(self.config, spent.provider) if _may_be_priced(spent) else None
         return cost_usd(spent.model, spent.usage, dialect) if dialect is not None else None
+
+    def _own_price(self, spent: SpentTokens) -> ModelPrice | None:
+        settings = self.config.providers.get(spent.provider)
+        prices = settings.prices if settings is not None else {}
+        return next((price for pattern, price in prices.items() if fnmatchcase(spent.model, pattern)), None)
+
+    def _by_own_price(self, price: ModelPrice, spent: SpentTokens) -> float:
+        usage, cached_beside = spent.usage, self.counts_cached_beside(spent.provider)
+        uncached = usage.input_tokens if cached_beside else max(0, usage.input_tokens - usage.cached_tokens)
+        read = price.input if price.cache_read is None else price.cache_read
+        write = price.input if price.cache_write is None else price.cache_write
+        cached = usage.cache_read_tokens * read + usage.cache_write_tokens * write
+        return round((uncached * price.input + cached + usage.output_tokens * price.output) / 1_000_000, 9)
 
 
 def _may_be_priced(spent: SpentTokens) -> bool:
     return spent.usage != Usage() and bool(spent.model) and spent.provider != LOCAL
+
+
+def has_prices(config: Config) -> bool:
+    """Whether money can be counted at all: by list prices, or by those of the config."""
+    return find_spec("genai_prices") is not None or any(provider.prices for provider in config.providers.values())
 
 
 def dollars(cost: float | None) -> str:

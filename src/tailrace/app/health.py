@@ -27,6 +27,14 @@ async def unavailable_parts(
     return {part: failure for part, failure in zip(checks, failures, strict=True) if failure is not None}
 
 
+def reasons_of(failures: Mapping[Part, JournalError]) -> dict[str, str]:
+    """For a client: without the paths of this machine."""
+    return {
+        part: failure.reason if isinstance(failure, StorageFailed) else str(failure)
+        for part, failure in failures.items()
+    }
+
+
 async def _failure(check: Callable[[], Awaitable[None]], timeout_s: float) -> JournalError | None:
     try:
         async with asyncio.timeout(timeout_s):

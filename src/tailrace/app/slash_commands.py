@@ -136,7 +136,6 @@ SLASH_COMMANDS: Final = (
     SlashCommand("plan", "read and propose, change nothing until you agree", _TERMINAL, "[question, off or go]"),
     SlashCommand("undo", "undo the last changes of files, or bring them back", _TERMINAL),
     SlashCommand("diff", "show the last changes of files", _TERMINAL),
-    SlashCommand("rollback", "undo the changes of a turn, by its checkpoint", _TERMINAL, "[N] [yes]"),
     SlashCommand("quit", "leave", _TERMINAL),
 )
 

@@ -227,6 +227,18 @@ class CallOverrides(Section):
         return msgspec.structs.replace(policy, **{name: value for name, value in given.items() if value is not UNSET})
 
 
+Price = Annotated[float, Meta(ge=0, description="dollars per million tokens, 0 or more")]
+
+
+class ModelPrice(Section):
+    """What tokens of a model cost. Without a price of their own, cached tokens cost what the input does."""
+
+    input: Price
+    output: Price
+    cache_read: Price | None = None
+    cache_write: Price | None = None
+
+
 class ProviderSettings(CallOverrides):
     """An endpoint. A key that is None comes from the preset of that name, where there is one."""
 
@@ -238,6 +250,7 @@ class ProviderSettings(CallOverrides):
     stream: StreamMode = "auto"
     reattach: bool = False  # `responses` alone: the provider keeps its answers, and a broken stream is read on there
     quirks: tuple[str, ...] = ()  # known deviations that this server has too, by their names in `config/quirks.py`
+    prices: Mapping[str, ModelPrice] = NOTHING  # by the model's name, with * for any text; before list prices
     model_path: str | None = None  # the embedded model's file; relative to the home directory
 
     @classmethod

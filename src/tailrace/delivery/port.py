@@ -117,7 +117,8 @@ class Send(PlatformAction):
 
     `key` is unique to this message and the same for each attempt, in another process too. A platform with
     `resend="idempotent"` uses it as the transaction id, so that a second attempt returns the message of the first.
-    `final`: the text will not grow. Without a reply it is never sent again under another key.
+    `final`: the text will not grow. Without a reply it is never sent again under another key. `silent`: no device
+    rings, where the platform can send so.
     """
 
     key: str
@@ -126,11 +127,12 @@ class Send(PlatformAction):
     final: bool = True
     buttons: tuple[Button, ...] = ()
     purpose: Purpose = "answer"
+    silent: bool = False
 
 
 class Upload(PlatformAction):
     """A new message that is a file; an image is shown as one. Only up to `Capabilities.max_file_bytes`. Reply: `Sent`.
-    After `Refused` the file's name is sent instead.
+    After `Refused` the file's name is sent instead. It is always silent.
 
     `key` as in `Send`. With `resend="look_up"` an upload without a reply is not looked up, and not made again."""
 

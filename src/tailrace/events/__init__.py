@@ -327,7 +327,7 @@ class TextSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`ok` is None while the tool runs."""
+    """`ok` is None while the tool runs. `run_id`: the call is a run of its own, `steps` the latest of what it did."""
 
     tool_name: str
     index: int = 0
@@ -336,6 +336,8 @@ class ToolSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
     args: dict[str, Any] | None = None
     ok: bool | None = None
     duration: float = 0.0
+    run_id: str = ""
+    steps: tuple[str, ...] = ()
 
 
 class CallSoFar(msgspec.Struct, frozen=True, omit_defaults=True):

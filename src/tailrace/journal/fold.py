@@ -25,6 +25,7 @@ _SHOWN_ONLY = (
 )
 SEQUENCE = "sequence"  # the kind of run whose output is its steps' outputs
 DELIVERY = "delivery"  # the kind of the runs that say what became of an answer in a chat
+_SHOWN_STEPS = 20  # the latest
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 _NO_TEXT = events.TextSoFar()
 _NO_USAGE = Usage()
@@ -34,6 +35,11 @@ _NO_STEP = events.StepSoFar("")
 def is_fact(event: AnyEvent) -> bool:
     """Whether compaction keeps the event: what is only shown survives in the snapshot alone."""
     return not isinstance(event, _SHOWN_ONLY)
+
+
+def with_step(call: events.ToolSoFar, step: str) -> events.ToolSoFar:
+    """The call, which is a run of its own, after a call of that run."""
+    return msgspec.structs.replace(call, steps=(*call.steps, step)[-_SHOWN_STEPS:])
 
 
 def is_progress(event: AnyEvent) -> bool:
@@ -176,9 +182,14 @@ class Fold:
                 self._calls.setdefault(index, events.CallSoFar(name, index, attempt))
                 self._arguments.setdefault(index, []).append(text)
             case events.ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
-                if (known := self._tools.get(index)) is None or known.ok is not None:  # else its state has changed
+                if (known := self._tools.get(index)) is None or known.ok is not None:
                     self._tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
                     self._place_approvals(name, index)
+                elif known.run_id and preview and preview != known.preview:
+                    self._tools[index] = with_step(known, preview)
+            case events.SubRunStarted(run_id=run_id, index=index):
+                if known := self._tools.get(index):
+                    self._tools[index] = msgspec.structs.replace(known, run_id=run_id)
             case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
                 begun = self._tools.get(index, events.ToolSoFar(name, index, attempt))
                 self._tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
@@ -221,7 +232,7 @@ class Fold:
                 pass  # for clients of the provider's dialect; the chunks beside them say the same
             case events.RunForked():
                 pass  # the copied entries before it are like the run's own
-            case events.AnswerKept() | events.SignalReceived() | events.Delivered() | events.SubRunStarted():
+            case events.AnswerKept() | events.SignalReceived() | events.Delivered():
                 pass  # for the history and the delivery ledger, not shown
             case events.LongToolHint() | events.GatewayNotice():
                 pass  # shown live, never kept

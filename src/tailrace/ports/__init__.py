@@ -36,6 +36,7 @@ from tailrace.ports.log_pages import Batch as Batch
 from tailrace.ports.log_pages import Frame as Frame
 from tailrace.ports.log_pages import LogPage as LogPage
 from tailrace.ports.log_pages import StoredLine as StoredLine
+from tailrace.ports.tools import Budget as Budget
 from tailrace.ports.tools import CallContext as CallContext
 from tailrace.ports.tools import Effect as Effect
 from tailrace.ports.tools import EffectKind as EffectKind

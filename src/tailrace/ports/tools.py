@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -54,6 +54,14 @@ class ToolContext(Protocol):
         """Whether a person says yes, in the middle of the call. Takes the way of every approval."""
 
 
+class Budget(NamedTuple):
+    """What a run may still use; None where there is no limit."""
+
+    turns: int
+    tokens: int | None = None
+    usd: float | None = None
+
+
 @runtime_checkable
 class CallContext(ToolContext, Protocol):
     """The same, for a tool that begins a run of its own."""
@@ -64,6 +72,9 @@ class CallContext(ToolContext, Protocol):
 
     def record(self, event: AnyEvent) -> None:
         """Adds it to the log of the run that calls."""
+
+    def budget(self) -> Budget:
+        """This call's share of what the run may still use: calls side by side have equal shares of tokens and money."""
 
     def is_stopped(self) -> bool:
         """Whether the run was stopped, where the call is cancelled: else another process goes on with it."""

@@ -103,6 +103,8 @@ class Attempt:
         self._listener = listener
         self._sink = listener.deltas
         self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self.first_token_s: float | None = None
         self._watch: DeadlineWatch  # of the connection that is read
         self._answer: AnswerStream | None = None
         self._done: Completion | None = None
@@ -282,6 +284,8 @@ class Attempt:
 
     def _take(self, deltas: list[AnyDelta], *, advanced: bool) -> StopCall | None:
         if advanced:
+            if not self._has_deltas:
+                self.first_token_s = self._loop.time() - self._began
             self._has_deltas = True
             if self.reattachment is not None:
                 self.reattachment.progressed()

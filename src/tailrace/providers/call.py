@@ -343,6 +343,7 @@ class _CallInProgress:
             streamed=attempt.streamed,
             error=error,
             interrupted=interrupted,
+            first_token_s=attempt.first_token_s,
         )
         self._outcomes.append(ended)
         self._listener.attempt_ended(ended)

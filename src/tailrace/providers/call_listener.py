@@ -29,6 +29,7 @@ class AttemptOutcome(msgspec.Struct, frozen=True):
     streamed: bool = True
     error: ProviderError | None = None
     interrupted: bool = False  # by cancelling the task or by the listener
+    first_token_s: float | None = None  # until its first piece; None for an answer that came whole
 
 
 class CallListener:

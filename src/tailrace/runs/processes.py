@@ -182,6 +182,13 @@ class Processes:
         seen = self._seen[owner]
         return _now() - seen.since < self._lease_s and not self._journal.is_dead(seen.heartbeat.process)
 
+    @property
+    def living(self) -> dict[str, Heartbeat]:
+        """This process, and the others that live as far as it knows, by their owners."""
+        return {self.owner: self._own} | {
+            owner: seen.heartbeat for owner, seen in self._seen.items() if self._lives(owner)
+        }
+
     def successors(self, serving: str = "") -> Sequence[str]:
         """The other processes that would go on with runs of this one; with `serving` those that can poll this account,
         too."""

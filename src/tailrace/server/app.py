@@ -37,6 +37,7 @@ from tailrace.server.routes import (
     sessions,
     usage,
 )
+from tailrace.server.routes.admin import keys, operations
 from tailrace.server.routes.streams import durable_stream
 from tailrace.server.v1 import anthropic_messages, chat_completions, models
 from tailrace.server.v1.responses import compact_route
@@ -59,6 +60,8 @@ MODULES: tuple[RouteModule, ...] = (
     sessions.routes,
     approvals.routes,
     usage.routes,
+    operations.routes,
+    keys.routes,
     sequences.routes,
     page.routes,
 )

@@ -32,9 +32,9 @@ def make_private_file(path: Path) -> None:
         made = os.open(path, flags | os.O_EXCL, 0o600)
         with contextlib.suppress(OSError):
             give(made, path.parent)
-    except FileExistsError:
-        made = os.open(path, flags, 0o600)
-    os.close(made)
+        os.close(made)
+    except FileExistsError:  # it is not opened: this process may have a lock on it, which closing any descriptor ends
+        pass
     tighten(path)
 
 

@@ -278,3 +278,19 @@ async def test_what_only_the_metrics_have_missed_is_not_said_to_be_uncounted(
     ledger.add("ci", SPENT)
     assert [(row.calls, row.input_tokens) for row in await ledger.rows()] == [(1, 3)]
     assert caplog.messages == ["ci has used p/m: counted, but not in the metrics"]
+
+
+async def test_what_calls_have_cost_is_told_by_key_where_their_model_has_a_price(
+    journal: SlowJournal, tmp_path: Path
+) -> None:
+    """By the price of one call: it may grow with the call's tokens, and several are written as one."""
+    prices = "providers: {p: {dialect: chat, base_url: 'http://127.0.0.1:1', prices: {m: {input: 2, output: 4}}}}"
+    (tmp_path / "config.yaml").write_text(prices, encoding="utf-8")
+    ledger, told = UsageLedger(journal, Costs(load({}, tmp_path))), list[tuple[str, float]]()
+    ledger.on_priced = lambda key, usd: told.append((key, round(usd, 9)))
+    journal.gate.set()
+    async with ledger.running():
+        for key in ("ci", "ci", "desk"):
+            ledger.add(key, SPENT)
+        ledger.add("desk", SpentTokens("p", "unknown", Usage(3, 2)))
+    assert told == [("ci", 28e-6), ("desk", 14e-6)]

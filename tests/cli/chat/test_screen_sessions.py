@@ -29,7 +29,7 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         assert "❯ /verbose" in terminal.text  # what was typed stands above what it says
         terminal.enter("/help")
         await terminal.until("as does Ctrl-D")
-        for name in ("model", "new", "resume", "stop", "yolo", "verbose", "reasoning", "rollback", "quit"):
+        for name in ("model", "new", "resume", "stop", "yolo", "verbose", "reasoning", "undo", "quit"):
             assert f"/{name} " in terminal.text
         terminal.enter("/stop")
         await terminal.until("nothing is running")
@@ -288,15 +288,13 @@ async def test_changes_of_a_turn_are_rolled_back(home: Home) -> None:
         await terminal.until("Written.")
         assert (work / "kept.txt").read_text() == "after"
         terminal.enter("/rollback")
+        await terminal.until("no command /rollback; /undo takes the last changes back")
+        terminal.enter("/undo")
+        await terminal.until("undone; /undo again brings it back")
         await terminal.until("~ kept.txt")
-        assert (work / "kept.txt").read_text() == "after"
-        terminal.enter("/rollback 1 yes")
-        await terminal.until("done; /rollback undoes this too")
         assert (work / "kept.txt").read_text() == "before"
-        terminal.enter("/rollback all")
-        await terminal.until("error: /rollback [N] shows what it would change")
-        terminal.enter("/rollback yes")
-        await terminal.until(lambda: terminal.text.count("done; /rollback undoes this too") > 1)
+        terminal.enter("/undo")
+        await terminal.until(lambda: terminal.text.count("undone; /undo again") > 1)
         assert (work / "kept.txt").read_text() == "after"
 
 

@@ -130,10 +130,21 @@ def test_an_answer_is_kept_as_it_is_meant_or_told(platform: str, key: str, typed
         assert str(odd) == kept  # noqa: PT017 - either is an outcome
 
 
+async def test_what_has_not_the_form_of_a_token_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    async with FakeTelegram() as telegram:
+        variables = {"TELEGRAM_BOT_TOKEN": "sk-some-other-secret"}
+        code, said = await add(tmp_path, "telegram", "--set", f"base_url={telegram.url}", **variables)
+        assert telegram.calls == []
+    assert (code, "sk-some" in said) == (2, False)
+    assert said.startswith("error: this has not the form of a bot's token")
+    assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
 async def test_a_token_that_is_refused_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     async with FakeTelegram() as telegram:
-        variables = {"TELEGRAM_BOT_TOKEN": "1:wrong"}
+        variables = {"TELEGRAM_BOT_TOKEN": "1:wrong-but-a-token"}
         code, said = await add(tmp_path, "telegram", "--set", f"base_url={telegram.url}", **variables)
     assert code == 1
     assert said.endswith("; nothing was changed\n")
@@ -169,7 +180,9 @@ async def test_without_a_terminal_it_says_what_is_missing(tmp_path: Path, args: 
 
 
 async def test_a_key_that_cannot_be_is_named_without_a_file_that_nobody_wrote(tmp_path: Path) -> None:
-    code, said = await add(tmp_path, "telegram", "--set", "base_url=127.0.0.1:8081", TELEGRAM_BOT_TOKEN="x")
+    code, said = await add(
+        tmp_path, "telegram", "--set", "base_url=127.0.0.1:8081", TELEGRAM_BOT_TOKEN="1:x-for-a-test-of-addresses"
+    )
     assert code == 1
     assert said.startswith("error: platforms.telegram.base_url: expected an http:// or https:// address")
 

@@ -164,7 +164,7 @@ async def test_doctor_names_a_key_without_which_the_server_does_not_start(
     assert finding.advice == "export it before you start tailrace serve"
     patient.setenv("CI_KEY", "secret")
     assert await patient.broken() == []
-    monkeypatch.setattr("tailrace.cli.setup.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("tailrace.app.costs.find_spec", lambda name: None)
     [finding] = await patient.broken()
     assert (finding.what, finding.advice) == (
         "server.keys[0].usd_per_day: prices need an extra",

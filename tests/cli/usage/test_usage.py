@@ -52,11 +52,11 @@ async def test_what_was_used_today_is_a_table_by_key_and_model(
     assert [line.split() for line in lines[:4]] == [
         ["key", "model", "calls", "input", "output", "cost"],
         ["ci", "p/gpt-5", "1", "150,000", "20", "$1.50"],
-        ["ci", "p/own", "1", "1,000", "20", "$0.00*"],
+        ["ci", "p/own", "1", "1,000", "20", "–"],
         ["telegram", "p/gpt-5", "1", "400", "20", "$0.0040"],
     ]
-    assert lines[5].split() == ["total", "3", "151,400", "60", "$1.50*"]
-    assert lines[7] == "* without 1,020 tokens of models that have no list price"
+    assert lines[5].split() == ["total", "3", "151,400", "60", "≥", "$1.50"]
+    assert lines[7] == "without 1,020 tokens of models that have no price"
     assert await asyncio.to_thread(main, ["usage", "week", "--by", "key", "--json"]) == 0
     rows = [msgspec.json.decode(line, type=UsageRow) for line in capsys.readouterr().out.splitlines()]
     assert [(row.key, row.calls, row.usd) for row in rows] == [("ci", 3, 10.5), ("telegram", 1, 0.004)]

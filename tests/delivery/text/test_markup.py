@@ -258,6 +258,21 @@ def test_G83_partial_text_is_balanced(partial: str, shown: str) -> None:
     assert balance(partial, " ▌") == shown
 
 
+WIDE_TABLE = (
+    "| river | length in kilometres | where it ends |\n|---|--:|---|\n| **Danube** | 2850 | Black Sea |\n| Po | | |"
+)
+
+
+def test_a_table_that_is_wider_than_a_phone_is_a_record_for_each_row() -> None:
+    records = "river: Danube\nlength in kilometres: 2850\nwhere it ends: Black Sea\n\nriver: Po"
+    assert plain_text(WIDE_TABLE) == records
+    shown = telegram_text(WIDE_TABLE)
+    assert shown.text == records
+    assert [entity.type for entity in shown.entities if entity.offset == 0] == ["bold"]
+    assert "pre" not in {entity.type for entity in shown.entities}
+    assert discord_text(WIDE_TABLE).startswith("**river**: **Danube**\n**length in kilometres**: 2850\n")
+
+
 def test_a_table_has_even_columns() -> None:
     [table] = blocks("| name | n |\n|:--|--:|\n| x | 1 |\n| longer | |")
     assert columns(table) == "name    n\n------  -\nx       1\nlonger"  # type: ignore[arg-type]

@@ -45,6 +45,18 @@ async def test_a_question_is_answered_live_and_G88_once(tmp_path: Path) -> None:
             assert len(provider.requests) == 2
 
 
+async def test_a_turn_of_six_tools_rings_twice_at_most(tmp_path: Path) -> None:
+    steps = [reply(f"Step {step}.", call("terminal", {"command": f"echo {step}"})) for step in range(6)]
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        async with served(discord, tmp_path, *steps, reply(TEXT)):
+            await discord.write(ada, "look around")
+            await discord.until(lambda: TEXT in ada.texts)
+        sent = [call.params for call in discord.calls if "flags" in call.params]
+        assert sum("terminal" in each["content"] for each in sent) == 6
+        assert 1 <= sum(not each["flags"] & 1 << 12 for each in sent) <= 2
+
+
 async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Path) -> None:
     script = [reply("I will clean up.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
     (tmp_path / "build").mkdir()

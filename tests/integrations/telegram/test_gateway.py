@@ -76,6 +76,57 @@ async def test_the_stop_button_says_what_is_not_answered_with_it(tmp_path: Path)
         assert ada.texts[1] == "⏹ Stopped. The question that waited is not answered either."
 
 
+SIX_TOOLS = [
+    *(reply(f"Step {step}: I will look.", call("terminal", {"command": f"echo {step}"})) for step in range(6)),
+    reply("All six are done: " + TEXT),
+]
+
+
+@driven
+async def test_a_turn_of_six_tools_rings_once_with_its_answer(tmp_path: Path) -> None:
+    async with served(tmp_path, *SIX_TOOLS) as (telegram, _):
+        ada = telegram.private(7)
+        telegram.write(ada, "look around")
+        await telegram.until(lambda: any(text.startswith("All six") for text in ada.texts))
+        assert sum("terminal" in text for text in ada.texts) == 6, "each tool has its line"
+        assert ada.rung == [ada.texts[-1]]
+
+
+@driven
+async def test_a_turn_of_six_tools_rings_a_group_twice_at_most(tmp_path: Path) -> None:
+    """Its messages grow by edits there: the first text that grows has rung before more is known."""
+    slow = [Scenario(reply=each, pace_s=0.05) for each in SIX_TOOLS]
+    async with served(tmp_path, *slow) as (telegram, _):
+        group = telegram.group(-100)
+        telegram.write(group, "@tailrace_bot look around", user=7)
+        await telegram.until(lambda: any(text.endswith(TEXT) for text in group.texts))
+        assert sum("terminal" in text for text in group.texts) == 6
+        assert 1 <= len(group.rung) <= 2
+
+
+@driven
+async def test_a_question_rings_whatever_has_rung_before(tmp_path: Path) -> None:
+    script = [reply(TEXT, call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
+    async with served(tmp_path, *script) as (telegram, _):
+        ada = telegram.private(7)
+        telegram.write(ada, "remove the build directory")
+        await telegram.until(lambda: any(message.buttons for message in ada.answers))
+        [question] = [message for message in ada.answers if message.buttons]
+        assert ada.rung == [question.text]
+        assert "It stands for 15 min." in question.text
+
+
+@driven
+async def test_a_tool_that_fails_says_with_what(tmp_path: Path) -> None:
+    script = [reply("Let me see.", call("terminal", {"command": "echo no such thing; false"})), reply("It failed.")]
+    async with served(tmp_path, *script) as (telegram, _):
+        ada = telegram.private(7)
+        telegram.write(ada, "look")
+        await telegram.until(lambda: "It failed." in ada.texts)
+        [line] = [text for text in ada.texts if "terminal" in text]
+        assert line.endswith("[exit code 1]")
+
+
 @driven
 async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Path) -> None:
     script = [reply("I will clean up.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tailrace.events import MessageChunk
 from tailrace.journal.sqlite.integrity import translation
 from tailrace.journal.sqlite.schema import check_identity, connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.ports import NewRun
 from tailrace.testing.conformance.sample_runs import finished_run, started, written
 
 
@@ -131,3 +134,35 @@ def test_a_file_whose_tables_another_process_makes_right_now_is_not_another_prog
 
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, factory=Reader)) as reader:
         check_identity(reader, path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_second_journal_of_a_process_leaves_the_first_its_locks(at_once: bool, tmp_path: Path) -> None:
+    """Without them, another process that closes the database removes the write-ahead log that is in use."""
+    path = tmp_path / "runs.db"
+    other = f"""
+import asyncio, pathlib
+from tailrace.journal.sqlite.store import SqliteJournal
+async def main():
+    journal = await SqliteJournal.open(pathlib.Path({str(path)!r}))
+    await journal.runs()
+    await journal.close()
+asyncio.run(main())
+"""
+    await (await SqliteJournal.open(path)).close()
+    if at_once:
+        first, second = await asyncio.gather(SqliteJournal.open(path), SqliteJournal.open(path))
+    else:
+        first, second = await SqliteJournal.open(path), await SqliteJournal.open(path)
+    run = await first.create(NewRun("agent"))
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", other)
+    assert await child.wait() == 0
+    assert path.with_name("runs.db-wal").exists()
+    assert await second.get(run.id) == await first.get(run.id)
+    newer = await first.create(NewRun("agent"))
+    await second.close()
+    await first.close()
+    third = await SqliteJournal.open(path)
+    assert {found.id for found in await third.runs()} == {run.id, newer.id}
+    await third.close()

@@ -199,7 +199,7 @@ async def test_rows_get_their_places_after_two_thousand_million_changes_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: real(*args, **more, factory=_BusyForDays))
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: real(*args, **(more | {"factory": _BusyForDays})))
     journal = await SqliteJournal.open(path)
     _, lease = await started(journal)
     for _ in range(3):

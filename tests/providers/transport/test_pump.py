@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import socket
 from contextvars import ContextVar
 
 import pytest
 
 from providers.transport.raw_servers import CHUNKED, OK, client, post, raw_server, read_request, saying
 from tailrace.config.sections import TransportSettings
+from tailrace.providers.transport.http1_connection import LARGE_READ_BYTES
 from tailrace.providers.transport.http1_transport import open_transport
 
 RUN: ContextVar[str] = ContextVar("RUN", default="nobody's")
@@ -177,3 +180,38 @@ async def test_a_whole_answer_is_there_at_once() -> None:
         assert (b"".join(pieces), reply.at_end) == (b"hi", True)
         reply.close()
         reply.close()
+
+
+async def test_O178_the_loop_has_its_turn_between_two_large_reads() -> None:
+    """uvloop would read 32 times in a row from a socket that is always full."""
+    size, turns = 16 << 20, 0
+    got: list[tuple[int, int]] = []
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def sink(data: bytes) -> bool:
+        hashlib.sha256(data * 4).digest()  # without the interpreter's lock: the server fills the socket meanwhile
+        got.append((turns, len(data)))
+        return False
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(OK + b"content-length: %d\r\n\r\n" % size + bytes(size))
+
+    counting = asyncio.ensure_future(count())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = asyncio.ensure_future(asyncio.to_thread(serve, listening))
+        async with client() as transport:
+            await (await post(transport, f"http://127.0.0.1:{listening.getsockname()[1]}/v1")).pump(sink)
+        await serving
+    counting.cancel()
+    assert sum(length for _, length in got) == size
+    large = [turn for turn, length in got if length >= LARGE_READ_BYTES]
+    assert len(large) > 2
+    assert len(set(large)) >= len(large) - 1  # the first one waited for its reader

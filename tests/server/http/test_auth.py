@@ -291,7 +291,7 @@ def test_a_budget_in_dollars_needs_the_prices(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "config.yaml").write_text(told, encoding="utf-8")
     config = load({"CI_KEY": "ci-secret"}, tmp_path)
     Authoriser.of(config)
-    monkeypatch.setattr("tailrace.server.http.auth.find_spec", lambda name: None)
+    monkeypatch.setattr("tailrace.app.costs.find_spec", lambda name: None)
     with pytest.raises(
         ConfigError, match=re.escape(f"server.keys[0].usd_per_day: prices need an extra: {install_command('prices')}")
     ):

@@ -255,3 +255,12 @@ async def test_a_higher_level_leaves_requests_out() -> None:
     AccessLog(asyncio.get_running_loop()).add("req_1", "GET", "/runs", 200, 0.001, "local")
     handler.flush()
     assert out.getvalue() == ""
+
+
+async def test_a_scrape_has_the_money_of_each_key(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        told = server.app.usage.on_priced
+        assert told is not None
+        told("ci", 0.25)
+        told("ci", 0.5)
+        assert (await scrape(server))['tailrace_key_usd_total{key="ci"}'] == 0.75

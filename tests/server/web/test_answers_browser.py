@@ -9,9 +9,17 @@ import pytest
 
 from server.web import axe, chromium
 from server.web.opened_page import ENDED, answer, page
+from tailrace import Agent, tool
 from tailrace.testing.provider import Scenario, call, reply, say, think
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+
+
+@tool(repeatable=True)
+def level(river: str) -> str:
+    """The level of a river."""
+    return f"{river}: 1.2 m"
+
 
 CARDS = """[...document.querySelectorAll('.tool')].map((card) => [
   card.querySelector('.tool-name').textContent, card.dataset.state,
@@ -245,3 +253,36 @@ async def test_what_stands_in_an_answer_is_open_to_everybody(devtools: str, tmp_
         await tab.value("for (const card of document.querySelectorAll('details')) card.open = true")
         await tab.until("document.querySelectorAll('.tool-body pre').length >= 4")
         assert await axe.violations_everywhere(tab, "answer") == []
+
+
+async def test_what_a_called_agent_does_is_seen_live_in_its_card_and_inspected_from_there(
+    devtools: str, tmp_path: Path
+) -> None:
+    paced = Scenario(reply=reply("The level of the Aare" + " rises and falls" * 100), pace_s=0.02)
+    script = (reply(call("research", {"input": "the Aare"})), reply(call("level", {"river": "Aare"})), paced, "ok")
+    async with page(devtools, tmp_path, *script, store="sqlite:///tailrace.db") as (server, _, tab):
+        helper = Agent(config=server.app.config, tools=[level])
+        agent = Agent(config=server.app.config, tools=[helper.as_tool("research")], session="rivers")
+        async with agent, agent.stream("How is the Aare?") as run:
+            await tab.go(f"{server.url}/?session=rivers")
+            await tab.until("document.querySelector('.tool[data-state=running]')")
+            await tab.value("document.querySelector('.tool').open = true")
+            inside = "document.querySelector('.called-run').textContent"
+            await tab.until(f"{inside}?.includes('The level of')")
+            server.provider.flowing.clear()
+            assert "level" in await tab.text(".called-run .tool-name")
+            assert await tab.value("document.querySelector('.tool').dataset.state") == "running"
+            server.provider.flowing.set()
+            result = await run.result()
+        await tab.until(f"{inside}.includes('The level of the Aare rises')")
+        await tab.reload()
+        await tab.until(ENDED)
+        await tab.value("document.querySelector('.tool').open = true")
+        await tab.until(f"{inside}?.includes('The level of the Aare rises')")
+        await tab.go(f"{server.url}/?run={result.run_id}")
+        await tab.until("[...document.querySelectorAll('.item')].some((item) => item.textContent.includes('research'))")
+        opened = "document.querySelectorAll('.item').forEach((item) => { item.open = true; })"
+        await tab.value(opened)
+        await tab.until("document.body.textContent.includes('What the agent did')")
+        assert "?run=" in await tab.value("document.querySelector('.item a').getAttribute('href')")
+    assert tab.complaints == []

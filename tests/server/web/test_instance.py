@@ -56,6 +56,38 @@ async def started(server: RunningServer, sequence: dict[str, Any], **body: objec
         return str((await response.json())["id"])
 
 
+CARDS = "[...document.querySelectorAll('.graph-step')]"
+SHOWN = f"{CARDS}.filter((card) => card.checkVisibility()).map((card) => card.ariaLabel)"
+ROWS = "[...document.querySelectorAll('.graph-row')]"
+
+
+async def test_the_steps_stand_at_the_left_and_the_chosen_one_fits_the_screen_beside_them(
+    devtools: str, tmp_path: Path
+) -> None:
+    long = reply("A card. " + "The river is green and the bridge is old. " * 60)
+    async with running_server(tmp_path, long, long, reply("All is sent.")) as server, browsing(devtools) as browser:
+        instance = await started(server, SEQUENCE)
+        tab = await browser.tab(f"{server.url}/?instance={instance}")
+        await tab.size(1280, 800)
+        await tab.until_shown("2 of 2 done")
+        await tab.value(f"{ROWS}.find((row) => row.textContent.includes('card')).click()")
+        await tab.until("document.querySelector('.graph-step-time').textContent")
+        assert await tab.value(SHOWN) == ["step card"]
+        left = (
+            "[...document.querySelectorAll('.graph-iteration')].slice(0, 2).map((one) => one.getBoundingClientRect())"
+        )
+        first, second = await tab.value(f"{left}.map(({{left, top}}) => [left, top])")
+        assert first[1] == second[1], "the iterations stand side by side"
+        assert first[0] < second[0]
+        root = "document.querySelector('#instance')"
+        assert await tab.value(f"{root}.scrollHeight <= {root}.clientHeight"), "its panes scroll, not the page"
+        async with server.client.post(f"{server.url}/instances/{instance}/signals", json={"signal": "go"}) as response:
+            assert response.status == 200
+        await tab.until("document.querySelector('[aria-label=\"step summary\"]').dataset.state === 'finished'")
+        assert await tab.value(SHOWN) == ["step card"], "what a person has chosen stays"
+        assert tab.complaints == []
+
+
 async def test_the_graph_lights_up_and_steps_stream(devtools: str, tmp_path: Path) -> None:
     words: list[Reply | Scenario] = [
         reply("**A card** from Bern.\n\n```python\nx = 1  # one\n```"),

@@ -243,3 +243,32 @@ async def test_an_earlier_conversation_of_several_people_says_who_spoke(devtools
     shown = await earlier(devtools, tmp_path, *as_typed, *said, speaker="Anna")
     assert shown == [*as_typed, *(spoken_text(text, "Ben") for text in said)]
     assert shown[3] == "Ben: hi"
+
+
+CARD = """
+const { RunView } = await import("/web/answer/runview.js");
+const open = (id) => Object.assign(document.createElement("p"), { textContent: `run ${id}` });
+const views = [null, open].map((openRun) => new RunView("", { openRun }));
+return args[0].map((event) => views.map((view) => {
+  view.apply(event);
+  view.draw();
+  const [card] = view.tools.cards.values();
+  card?.show();
+  return card ? `${card.result.textContent}|${card.body.textContent}` : "";
+}));
+"""
+
+
+@pytest.mark.parametrize("from_state", [False, True])
+async def test_the_card_of_a_called_agent_has_its_run(devtools: str, tmp_path: Path, from_state: bool) -> None:
+    log = json.loads(next(path for path in FIXTURES if path.stem == "sub_run").read_text(encoding="utf-8"))["log"]
+    events = [line["entry"] for line in log]
+    if from_state:
+        called = {"tool_name": "research", "preview": "Aare", "run_id": "run_2", "steps": ["level Aare"]}
+        events[:7] = [{"seq": 7, "type": "snapshot", "status": "running", "tools": [called]}]
+    shown = await in_page(devtools, tmp_path, CARD, events)
+    replayed, live = shown[-1]
+    assert "▸ level Aare" in replayed  # where there is no server: in a replay, in a file
+    assert "run run_2Inspect this run" in live
+    if not from_state:
+        assert shown[6][1].startswith("level Aare|")

@@ -90,7 +90,7 @@ async def test_what_cost_most_or_wrote_most_stands_first(devtools: str, tmp_path
         assert await tab.value(keys) == ["bob", "cid", "ann"]
 
 
-async def test_each_line_has_its_cost_the_dearest_first_and_a_star_where_it_is_not_all(
+async def test_each_line_has_its_cost_the_dearest_first_and_says_where_it_is_not_all(
     devtools: str, tmp_path: Path
 ) -> None:
     rows = "[...document.querySelectorAll('#usage table')].map((each) => [...each.tBodies[0].rows]"
@@ -106,8 +106,8 @@ async def test_each_line_has_its_cost_the_dearest_first_and_a_star_where_it_is_n
         by_key, by_model = await tab.value(shown)
     little, much = usd["ann", PRICED], usd["bob", PRICED]
     assert 0 < little < 0.01 < much
-    assert by_key == [["bob", f"${much:.2f}*"], ["ann", f"${little:.4f}"]]
-    assert [cost for _, cost in by_model] == [f"${much + little:.2f}", "$0.00*"]
+    assert by_key == [["bob", f"≥ ${much:.2f}"], ["ann", f"${little:.4f}"]]
+    assert [cost for _, cost in by_model] == [f"${much + little:.2f}", "–"]
 
 
 async def test_costs_are_in_view_on_a_desktop_beside_the_names_of_models(devtools: str, tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
 """An agent as a tool of another one: each call is a run of its own in the same journal.
 
 It belongs to its call: its key is made of the calling run and the call's number, so that a resumed call finds it again;
-it is charged to whom the calling run is charged, and stopped with it. What it used counts for the calling run too, in
-its usage and its limits.
+it is charged to whom the calling run is charged, and stopped with it. It may use what its caller has left, and what it
+used counts for the caller too.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +23,8 @@ from tailrace.runs.recovery import finished
 from tailrace.runs.signals import run_beside
 from tailrace.runs.view import RunView, changes
 from tailrace.tools.typed import Arguments, invalid_arguments, preview_of, schema_of
+
+N = TypeVar("N", int, float)
 
 
 class SubAgentArguments(Arguments):
@@ -77,7 +80,7 @@ class CalledAgent(SubAgent):
         run = await self._begun(args["input"], context)
         context.record(SubRunStarted(run.id, self.spec.name, context.call_index))
         try:
-            await run_beside(self._agents.see_to_end(run.id), self._show(run.id, context))
+            await run_beside(self._agents.see_to_end(run.id), self._show(run, context))
         except asyncio.CancelledError:
             if context.is_stopped():
                 await asyncio.shield(self._agents.stop(run.id, by=self._caller_spec.requester))
@@ -89,10 +92,13 @@ class CalledAgent(SubAgent):
         return ToolOutcome(words, ok=end.status == "completed")
 
     async def _begun(self, text: Any, context: CallContext) -> Run:
-        caller = self._caller_spec
+        caller, budget = self._caller_spec, context.budget()
         spec = msgspec.structs.replace(
             self.turn,
             message=user(text),
+            max_turns=_least(self.turn.max_turns, budget.turns),
+            max_tokens=_least(self.turn.max_tokens, budget.tokens),
+            max_usd=_least(self.turn.max_usd, budget.usd),
             directory=self.turn.directory or caller.directory,
             requester=caller.requester,
             requester_name=caller.requester_name,
@@ -103,12 +109,19 @@ class CalledAgent(SubAgent):
         key = f"call/{self._caller.id}/{context.call_index}"
         return await self._agents.submit(spec, idempotency_key=key, durability=self._caller.new.durability)
 
-    async def _show(self, run_id: str, context: CallContext) -> None:
-        """What it calls is the progress of the call that it belongs to."""
+    async def _show(self, run: Run, context: CallContext) -> None:
+        """What it calls and asks is the progress of the call that it belongs to. A resumed run has shown the first."""
         view = RunView()
-        async for batch in self._journal.tail(run_id):
-            for entry in batch:
-                for change in view.apply(entry):
-                    if isinstance(change, changes.CallRuns):
-                        line = f"{change.tool_name} {change.preview or ''}".rstrip()
-                        context.record(ToolCallChunk(self.spec.name, line, index=context.call_index))
+        async for batch in self._journal.tail(run.id, after=run.last_seq):
+            for change in chain.from_iterable(map(view.apply, batch)):
+                if isinstance(change, changes.CallRuns):
+                    line = f"{change.tool_name} {change.preview or ''}".rstrip()
+                elif isinstance(change, changes.Asked):
+                    line = f"approval needed: {change.question.command}"
+                else:
+                    continue
+                context.record(ToolCallChunk(self.spec.name, line, index=context.call_index))
+
+
+def _least(own: N | None, left: N | None) -> N | None:
+    return min((each for each in (own, left) if each is not None), default=None)

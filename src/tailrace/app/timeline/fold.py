@@ -169,9 +169,13 @@ class _TimelineFold:
         else:
             self._attempts.close_span()
 
-    def _notice(self, change: changes.Noticed) -> None:  # noqa: C901 - one case per notice
+    def _notice(self, change: changes.Noticed) -> None:  # noqa: C901, PLR0912 - one case per notice
         board = self._board
         match change:
+            case changes.SubRunBegan():
+                self._tools.begin_sub_run(change)
+            case changes.UserNotice(text=text, extra={"run_id": _, "index": int(index)}):
+                self._tools.step(index, text)
             case changes.UserNotice(kind=kind, text=text, extra=extra):
                 self._user_notice(kind, text, extra)
             case changes.ToolRunsLong(tool_name=name, duration_s=duration):

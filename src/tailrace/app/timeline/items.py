@@ -144,6 +144,8 @@ class ToolCallItem(Item):
     removed: int = 0
     files: tuple[str, ...] = ()
     not_executed: NotExecuted | None = None
+    run_id: str = ""  # of the run that the call is, where an agent was called
+    steps: tuple[str, ...] = ()  # what that run did
 
 
 class ApprovalItem(Item):

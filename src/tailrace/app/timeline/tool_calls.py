@@ -10,7 +10,7 @@ from tailrace.app.timeline.board import Board
 from tailrace.app.timeline.items import ApprovalItem, ToolCallItem, ToolState
 from tailrace.events import ApprovalAnswered, ApprovalAsked, NotExecuted, ToolOutputRecorded, ToolSoFar
 from tailrace.messages import FileChange, ToolCall
-from tailrace.runs.view.changes import CallEnded, CallRuns, CallWritten, WrittenCall
+from tailrace.runs.view.changes import CallEnded, CallRuns, CallWritten, SubRunBegan, WrittenCall
 
 _EXIT: Final = re.compile(r"\[(?:exit code (\d+)|ended by signal (\d+))\]\s*\Z")
 _OPEN: Final = frozenset({"writing", "waiting", "running"})
@@ -83,6 +83,16 @@ class ToolCalls:
         args = change.args if change.args is not None else self._item(place).arguments
         known = {"preview": change.preview or "", "arguments": args, "attempt": change.attempt}
         self._board.change(place, state="running", start=self._board.now, **known)
+
+    def begin_sub_run(self, change: SubRunBegan) -> None:
+        if (place := self._by_index.get(change.index)) is not None:
+            steps = self._known[change.index].steps if change.index in self._known else self._item(place).steps
+            self._board.change(place, run_id=change.run_id, steps=steps)
+
+    def step(self, index: int, text: str) -> None:
+        """The run that the call is makes a call of its own."""
+        if (place := self._by_index.get(index)) is not None:
+            self._board.change(place, steps=(*self._item(place).steps, text))
 
     def end(self, change: CallEnded) -> None:
         place = self._by_index.get(change.index) if change.index is not None else None

@@ -48,6 +48,11 @@ class UsageRow(Value):
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
+    @property
+    def is_unpriced(self) -> bool:
+        """Whether tokens were used and none of them has a price: what that costs is not known."""
+        return 0 < self.unpriced >= self.tokens
+
 
 _ADDED: Final = UsageRow.__struct_fields__[3:]  # all but the names
 
@@ -146,14 +151,20 @@ def tokens_in(amounts: Mapping[str, float]) -> int:
 def mean_call(row: UsageRow) -> SpentTokens:
     """What one call of the row spent on average: a price may grow with the tokens of one call, never of several."""
     provider, _, model = row.model.partition("/")
-    calls = max(row.calls, 1)
-    usage = Usage(
-        round(row.input_tokens / calls),
-        round(row.output_tokens / calls),
-        cache_read_tokens=round(row.cache_read_tokens / calls),
-        cache_write_tokens=round(row.cache_write_tokens / calls),
+    cached = {"cache_read_tokens": row.cache_read_tokens, "cache_write_tokens": row.cache_write_tokens}
+    return mean_of(SpentTokens(provider, model, Usage(row.input_tokens, row.output_tokens, **cached)), row.calls)
+
+
+def mean_of(spent: SpentTokens, calls: int) -> SpentTokens:
+    """What one of so many calls spent on average."""
+    calls, usage = max(calls, 1), spent.usage
+    mean = Usage(
+        round(usage.input_tokens / calls),
+        round(usage.output_tokens / calls),
+        cache_read_tokens=round(usage.cache_read_tokens / calls),
+        cache_write_tokens=round(usage.cache_write_tokens / calls),
     )
-    return SpentTokens(provider, model, usage)
+    return SpentTokens(spent.provider, spent.model, mean)
 
 
 def priced(rows: Iterable[UsageRow], price: Callable[[SpentTokens], float | None]) -> list[UsageRow]:

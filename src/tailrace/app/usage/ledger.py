@@ -24,6 +24,7 @@ from tailrace.app.usage.counters import (
     details_of_key,
     details_since,
     mean_call,
+    mean_of,
     priced,
     rows_of,
     tokens_in,
@@ -39,11 +40,13 @@ log = logging.getLogger("tailrace.app")
 FLUSH_EVERY_S: Final = 1.0
 _NOTHING_USED: Final = Usage()
 OnSpent = Callable[[str, SpentTokens], None]
+OnPriced = Callable[[str, float], None]
 _Spent: TypeAlias = tuple[str, SpentTokens, float]  # the key, the tokens, and when
 
 
 class UsageLedger:
-    """`on_spent` is told of the tokens that a key's calls of a model have spent since it was told last."""
+    """`on_spent` is told of the tokens that a key's calls of a model have spent since it was told last; `on_priced` of
+    what a key's calls have cost, a little later: prices are loaded with the first of them."""
 
     def __init__(self, journal: SmallState, costs: Costs, *, clock: Callable[[], float] = time.time) -> None:
         self._journal, self._costs, self._clock = journal, costs, clock
@@ -56,7 +59,9 @@ class UsageLedger:
         self._closing = False
         self.limited: Collection[str] = ()  # keys with a budget: theirs is written at once
         self.priced: Collection[str] = ()  # keys whose money is limited: theirs is priced at once
+        self._unpriced: list[tuple[_Spent, int]] = []  # what `on_priced` was not told yet, and of how many calls it is
         self.on_spent: OnSpent | None = None
+        self.on_priced: OnPriced | None = None
 
     def middleware(self, _request: ModelRequest, _routes: Sequence[Route], listener: CallListener) -> CallListener:
         """For `Caller(middleware=…)`."""
@@ -83,6 +88,8 @@ class UsageLedger:
                     log.exception("%s has used %s/%s, which could not be counted", key, each.provider, each.model)
                 else:
                     self._tell(one)
+                    if self.on_priced is not None:
+                        self._unpriced.append((one, calls))
             if self._unwritten:
                 await self._journal.add_to_counters(self._unwritten)
                 self._unwritten = {}
@@ -165,6 +172,7 @@ class UsageLedger:
             self._urgent.set()
             await task
             await self._try_flush()
+            await self._tell_money()
             if tokens := tokens_in(self._unwritten):
                 log.warning("%d tokens were used that could not be written, and are not among the sums", tokens)
 
@@ -177,8 +185,20 @@ class UsageLedger:
             self._added.clear()
             self._urgent.clear()
             await self._try_flush()
+            await self._tell_money()
             if self._unwritten:
                 self._added.set()
+
+    async def _tell_money(self) -> None:
+        unpriced, self._unpriced = self._unpriced, []
+        try:
+            await self._costs.load(each for (_, each, _), _ in unpriced)
+            for (key, each, _), calls in unpriced:
+                usd = self._costs.price(mean_of(each, calls))
+                if usd and self.on_priced is not None:
+                    self.on_priced(key, usd * calls)
+        except Exception:  # counting must go on
+            log.exception("what calls have cost is not in the metrics")
 
     async def _try_flush(self) -> None:
         try:

@@ -17,12 +17,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from tailrace.app.costs import has_prices
+from tailrace.config.load import Config
 from tailrace.config.sections import Scope, ServerKey
 from tailrace.errors import ConfigError, JournalError
 from tailrace.journal.key_values import KeyValues
 from tailrace.journal.storage_wait import warning_level
 from tailrace.messages import Value
+from tailrace.plugins.installed import is_platform
 from tailrace.ports import SmallState
+from tailrace.system.extras import install_command
 
 # Names under which what comes without a key is counted and owned, beside those of the platforms.
 RESERVED = frozenset({"default", "local", "unknown", "terminal", "cli", "editor", "python", "mcp"})
@@ -52,6 +56,14 @@ class StoredKey(Value):
             tokens_per_day=self.tokens_per_day,
             usd_per_day=self.usd_per_day,
         )
+
+
+def check_new_key(config: Config, name: str, usd_per_day: float | None) -> None:
+    """Raises `ConfigError` for a name that is taken, and for a budget that nothing would hold the key to."""
+    if name in RESERVED or is_platform(name.partition(":")[0]) or name in {key.name for key in config.server.keys}:
+        raise ConfigError(f"the name {name!r} is taken; take another one")
+    if usd_per_day is not None and not has_prices(config):
+        raise ConfigError(f"a budget in dollars needs prices, an extra: {install_command('prices')}")
 
 
 class NewKey(NamedTuple):

@@ -230,8 +230,11 @@ class RunPrinter:
         match change:
             case changes.AttemptBegan(asked=asked):
                 self._provider = asked.provider
-            case changes.UserNotice(kind="tool_progress", text=text):
-                await self._tell([f"    {line}" for line in progress_lines(text)] if self._verbose else [])
+            case changes.SubRunBegan(run_id=sub_run, tool_name=name):
+                await self._tell([f"· {sanitized_line(name, 60)}  {sub_run}"])
+            case changes.UserNotice(kind="tool_progress", text=text, extra=extra):
+                is_shown = self._verbose or "run_id" in extra
+                await self._tell([f"    {line}" for line in progress_lines(text)] if is_shown else [])
             case changes.UserNotice(text=text):
                 await self._tell([sanitized_line(text)])
             case changes.StepMoved():

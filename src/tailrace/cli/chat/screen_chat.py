@@ -41,6 +41,7 @@ from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.cli.screen.input.input_line import Completion, TypedLine
 from tailrace.cli.screen.markdown_blocks import Block
 from tailrace.cli.screen.painter import BlockPiece, Painter
+from tailrace.cli.screen.questions_elsewhere import ScreenQuestions
 from tailrace.cli.screen.sanitize import sanitized
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.tool_view import command_pieces
@@ -83,6 +84,7 @@ class ScreenChat:
         self._under_way: Run | None = None  # of the session that is gone on with
         self._home = Path(config.environment.get("HOME") or "/")
         self._screen = self._new_screen()
+        self._elsewhere = conversation.app.questions_elsewhere(REQUESTER)
 
     def _new_screen(self) -> TerminalScreen:
         app = self._conversation.app
@@ -227,7 +229,11 @@ class ScreenChat:
 
     async def _answer(self, approval_id: str, decision: Decision, reason: str) -> None:
         try:
-            await self._conversation.app.agents.answer(self._run_id, approval_id, decision, by=REQUESTER, reason=reason)
+            if approval_id in self._elsewhere.asked:
+                await self._elsewhere.answer(approval_id, decision, reason)
+            else:
+                agents = self._conversation.app.agents
+                await agents.answer(self._run_id, approval_id, decision, by=REQUESTER, reason=reason)
         except TailraceError as exc:  # the run has ended elsewhere, or its journal cannot be written
             self._transcript.menu.back()
             self.notify(f"error: the answer was not taken: {exc}")
@@ -288,9 +294,13 @@ class ScreenChat:
                 if self._under_way is not None:
                     await self.watch(self._under_way)
                 working = group.create_task(self._work())
+                asking = group.create_task(
+                    self._elsewhere.watch(ScreenQuestions(self._transcript, self._screen.changed))
+                )
                 group.create_task(load_prices())
                 code = await self._screen.app.run_async()
                 working.cancel()
+                asking.cancel()
                 await self._settle_turn()
                 drawing.cancel()
             self._screen.draw()

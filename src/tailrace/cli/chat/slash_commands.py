@@ -34,9 +34,11 @@ LISTED_CHANGES: Final = 30
 MAX_DIFF_LINES: Final = 400
 MAX_COPIED_BYTES: Final = 74_994  # of base64: more is dropped by several terminals
 # As it is called in chats, and in other programs.
-ELSEWHERE: Final = dict.fromkeys(("/back", "/sessions"), "/resume goes back to a session") | dict.fromkeys(
-    ("/q", "/bye"), "/quit leaves"
-)
+ELSEWHERE: Final = {
+    **dict.fromkeys(("/back", "/sessions"), "/resume goes back to a session"),
+    **dict.fromkeys(("/q", "/bye"), "/quit leaves"),
+    "/rollback": "/undo takes the last changes back",
+}
 _KEYS: Final = (
     "  @file       takes a file along; Tab completes its name",
     "  !command    runs it here at once; its output goes with your next message",
@@ -295,29 +297,6 @@ async def _reasoning(call: SlashCall) -> None:
     call.surface.notify(f"reasoning {'shown' if call.conversation.options.reasoning else 'hidden'}")
 
 
-async def _rollback(call: SlashCall) -> None:
-    """In two steps: shows the changes first, applies them with `yes`."""
-    from tailrace.tools.checkpoint.checkpoint import Checkpoints
-
-    words = call.argument.split()
-    agreed = words[-1:] == ["yes"]
-    number = words[:-1] if agreed else words
-    if len(number) > 1 or not all(word.isdecimal() for word in number):
-        raise TailraceError("/rollback [N] shows what it would change, /rollback [N] yes does it")
-    await call.surface.interrupt()
-    checkpoints = Checkpoints(call.conversation.app.config.home / "checkpoints", call.conversation.app.directory)
-    plan = await asyncio.to_thread(checkpoints.plan, int(number[0]) if number else 1)
-    if not plan.changes:
-        call.surface.notify("nothing to undo: the directory is as it was then")
-    elif agreed:
-        await asyncio.to_thread(checkpoints.restore, plan)
-        call.surface.notify("done; /rollback undoes this too")
-    else:
-        call.surface.notify(
-            "\n".join([*_change_lines(plan), "", f"/rollback {number[0] if number else 1} yes puts these back"])
-        )
-
-
 def _change_lines(plan: RollbackPlan) -> list[str]:
     signs = {"change": "~", "create": "+", "delete": "-"}
     lines = [f"{signs[change.kind]} {change.path}" for change in plan.changes[:LISTED_CHANGES]]
@@ -403,7 +382,6 @@ HANDLERS: Final[dict[str, SlashHandler]] = {
     "yolo": _yolo,
     "verbose": _verbose,
     "reasoning": _reasoning,
-    "rollback": _rollback,
     "undo": _undo,
     "diff": _diff,
     "plan": _plan,

@@ -11,13 +11,12 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from typing import get_args
 
 import msgspec
 
 from tailrace.app.costs import dollars
-from tailrace.app.usage.stored_keys import RESERVED, StoredKey, StoredKeys, new_key
+from tailrace.app.usage.stored_keys import StoredKey, StoredKeys, check_new_key, new_key
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.main import DONE
 from tailrace.cli.own_journal import own_journal
@@ -26,8 +25,6 @@ from tailrace.cli.screen.fitted_table import Column, FittedTable, no_style
 from tailrace.config.load import Config
 from tailrace.config.sections import Scope, ServerKey
 from tailrace.errors import ConfigError
-from tailrace.plugins.installed import is_platform
-from tailrace.system.extras import install_command
 
 _COLUMNS = (
     Column("name", style=no_style),
@@ -79,10 +76,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _add(args: argparse.Namespace, config: Config) -> int:
-    if args.name in RESERVED or is_platform(args.name) or args.name in {key.name for key in config.server.keys}:
-        raise ConfigError(f"the name {args.name!r} is taken; take another one")
-    if args.usd_per_day is not None and find_spec("genai_prices") is None:
-        raise ConfigError(f"--usd-per-day: prices need an extra: {install_command('prices')}")
+    check_new_key(config, args.name, args.usd_per_day)
     secret, digest = new_key()
     key = StoredKey(
         digest,

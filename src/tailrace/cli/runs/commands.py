@@ -16,6 +16,7 @@ import msgspec
 from tailrace.agent.session import last_words
 from tailrace.app.error_advice import run_advice
 from tailrace.app.timeline.export_html import read_export
+from tailrace.app.timeline.overviews import overviews_of
 from tailrace.app.timeline.read import read_timeline
 from tailrace.app.timeline.run_overview import OWN_RECORDS
 from tailrace.cli.argument_types import whole_number
@@ -26,7 +27,7 @@ from tailrace.cli.main import DONE, INCOMPLETE
 from tailrace.cli.own_journal import own_journal
 from tailrace.cli.run_names import RUN_HELP, find_run
 from tailrace.cli.runs.console import console_for, place_of, print_note
-from tailrace.cli.runs.overviews import overviews_of, print_runs
+from tailrace.cli.runs.overviews import print_runs
 from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
 from tailrace.config.presets import provider_dialects

@@ -1,4 +1,4 @@
-"""Reads and prints lists of runs."""
+"""Prints lists of runs."""
 
 from __future__ import annotations
 
@@ -7,28 +7,13 @@ import time
 from collections.abc import Sequence
 
 from tailrace.app.costs import Costs
-from tailrace.app.timeline.run_overview import RunOverview, overview_of
+from tailrace.app.timeline.overviews import overviews_of
 from tailrace.cli.run_names import short_ids
 from tailrace.cli.runs.console import console_for
 from tailrace.cli.runs.table import cells_of, table
 from tailrace.config.load import Config
 from tailrace.flows.definition.public_ids import public_id
 from tailrace.ports import Journal, Run
-
-PAGE = 50  # runs whose facts are read at a time
-
-
-async def overviews_of(journal: Journal, runs: Sequence[Run], *, now: float) -> list[RunOverview]:
-    """In the same order. `now` is the wall clock."""
-    orphans = {run.id for run in await journal.orphans()} if any(run.state == "running" for run in runs) else set()
-    overviews: list[RunOverview] = []
-    for start in range(0, len(runs), PAGE):
-        some = runs[start : start + PAGE]
-        logs = await journal.facts_of_runs([run.id for run in some])
-        overviews += [
-            overview_of(run, facts, now=now, orphaned=run.id in orphans) for run, facts in zip(some, logs, strict=True)
-        ]
-    return overviews
 
 
 async def print_runs(journal: Journal, runs: Sequence[Run], config: Config) -> None:

@@ -181,6 +181,8 @@ def _tool(item: items.ToolCallItem, *, full: bool) -> TimelineRow:
             mark, style = "the client runs it", "dim"
         case _:
             mark, style = item.state, "cyan"
+    if item.run_id:
+        details.append(Detail("\n".join((f"agent {item.run_id}", *(f"▸ {step}" for step in item.steps)))))
     if item.diff:
         details.append(Detail(item.diff, is_diff=True))
     elif item.output and item.state != "not_executed":

@@ -21,12 +21,12 @@ from prompt_toolkit.layout.containers import Window
 from rich.console import Console
 from rich.text import Text
 
+from tailrace.app.timeline.overviews import overviews_of
 from tailrace.app.timeline.run_overview import OWN_RECORDS, RunOverview
 from tailrace.cli.main import DONE
 from tailrace.cli.own_journal import own_journal
 from tailrace.cli.run_names import short_ids
 from tailrace.cli.runs.console import console_for, place_of, print_note
-from tailrace.cli.runs.overviews import overviews_of
 from tailrace.cli.runs.table import cells_of, table
 from tailrace.cli.screen.fitted_table import padded
 from tailrace.cli.screen.sanitize import sanitized_line

@@ -36,6 +36,7 @@ class KeptTool(msgspec.Struct, frozen=True):
     line: ToolLine
     args: dict[str, Any] | None
     recorded: ToolOutputRecorded | None
+    steps: Sequence[str] = ()  # of the agent that was called
 
 
 class ToolView:
@@ -44,6 +45,7 @@ class ToolView:
     def __init__(self) -> None:
         self.verbose = False
         self._running: dict[int, tuple[CallRuns, float]] = {}
+        self._steps: dict[int, list[str]] = {}  # of the agents that are called, by the call's index
         self._recorded: ToolOutputRecorded | None = None  # of the tool whose end comes next
         self._kept: deque[KeptTool] = deque(maxlen=KEPT_TOOLS)
         self._count = 0
@@ -58,12 +60,18 @@ class ToolView:
 
     def begin(self, call: CallRuns, now: float) -> None:
         self._running[call.index] = (call, now)
+        self._steps.pop(call.index, None)
+
+    def step(self, index: int, text: str) -> None:
+        """The agent that is called makes a call of its own."""
+        self._steps.setdefault(index, []).append(sanitized_line(text))
 
     def moving(self, now: float, mark: str) -> list[Piece]:
-        return [
-            ToolLine(sanitized_line(call.tool_name, 60), _preview(call), now - began, mark=mark)
-            for call, began in self._running.values()
-        ]
+        pieces: list[Piece] = []
+        for index, (call, began) in self._running.items():
+            pieces.append(ToolLine(sanitized_line(call.tool_name, 60), _preview(call), now - began, mark=mark))
+            pieces += _step_lines(self._steps.get(index, [])[-1:])
+        return pieces
 
     # ── a call that ended ────────────────────────────────────────────────────────────────────────────────────
 
@@ -79,27 +87,35 @@ class ToolView:
         """Nothing for a call that was not executed: its question, or `output`, has shown that."""
         begun = self._running.pop(ended.index, None) if ended.index is not None else None
         recorded, self._recorded = self._recorded, None
+        steps = self._steps.pop(ended.index, []) if ended.index is not None else []
         if recorded is not None and recorded.not_executed is not None:
             return []
         call = begun[0] if begun else None
         line = ToolLine(ended.tool_name, _preview(call) if call else "", ended.duration_s or 0.0, ended.ok)
-        return self._ended(line, call.args if call else None, recorded)
+        return self._ended(line, call.args if call else None, recorded, steps)
 
     def ended_before(self, tool_name: str, duration_s: float, ok: bool, preview: str) -> list[Piece]:
         """A call of which only its line is known."""
         return self._ended(ToolLine(tool_name, preview, duration_s, ok), None, None)
 
-    def _ended(self, ended: ToolLine, args: dict[str, Any] | None, recorded: ToolOutputRecorded | None) -> list[Piece]:
+    def _ended(
+        self,
+        ended: ToolLine,
+        args: dict[str, Any] | None,
+        recorded: ToolOutputRecorded | None,
+        steps: Sequence[str] = (),
+    ) -> list[Piece]:
         self._count += 1
         self._expanded = 0
-        note = _note(recorded)
+        note = _note(recorded) or (f"{len(steps)} steps" if steps else "")
         mark = "◼" if note == "interrupted" else ""
         name = sanitized_line(ended.name, 60)
         line = msgspec.structs.replace(ended, name=name, mark=mark, note=note, number=self._count)
-        self._kept.append(KeptTool(line, args, recorded))
+        self._kept.append(KeptTool(line, args, recorded, steps))
         if self.verbose:
             details = argument_lines(args) + (output_lines(recorded) if recorded else [])
-            return [line, *([NoticeLine("\n".join(details), "dim", indent=DETAIL_INDENT)] if details else [])]
+            shown: list[Piece] = [NoticeLine("\n".join(details), "dim", indent=DETAIL_INDENT)] if details else []
+            return [line, *_step_lines(steps), *shown]
         return [line, *_in_short(recorded)]
 
     # ── one of them in full ──────────────────────────────────────────────────────────────────────────────────
@@ -165,7 +181,7 @@ def _in_short(recorded: ToolOutputRecorded | None) -> list[Piece]:
 
 def _in_full(tool: KeptTool) -> list[Piece]:
     recorded = tool.recorded
-    pieces = _dim(argument_lines(tool.args, limit=EXPANDED_LINES))
+    pieces = _dim(argument_lines(tool.args, limit=EXPANDED_LINES)) + _step_lines(tool.steps)
     if recorded is None:
         return [*pieces, *_dim(["its output is no longer kept: only the line is"])]
     if recorded.change is not None:
@@ -177,6 +193,10 @@ def _in_full(tool: KeptTool) -> list[Piece]:
         *pieces,
         Rows(tuple(((line, ""),) for line in (*lines[:EXPANDED_LINES], *more, *file_lines(recorded))), DETAIL_INDENT),
     ]
+
+
+def _step_lines(steps: Sequence[str]) -> list[Piece]:
+    return _dim([f"▸ {step}" for step in steps])
 
 
 def _dim(lines: Sequence[str]) -> list[Piece]:

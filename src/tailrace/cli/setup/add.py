@@ -31,6 +31,7 @@ from tailrace.cli.setup.platform_questions import (
     is_whole_by_default,
     questions_of,
 )
+from tailrace.cli.setup.qr_code import qr_lines
 from tailrace.config.env_file import FILE_NAME, read_env_file
 from tailrace.config.load import Config, home_directory, load
 from tailrace.delivery.port import Flood, MessageReceived, Platform, Send, Sender, Update
@@ -138,7 +139,9 @@ class _Addition:
                 self._settings[key] = named
             if named in missing:
                 self._secrets[named] = self._secret(named, missing)
-            elif named not in read_env_file(self._home / FILE_NAME):
+                continue
+            self._questions.tidied.get(key, str)(config.require_secret(named, key))  # before anything is asked with it
+            if named not in read_env_file(self._home / FILE_NAME):
                 self._exported.append(named)
 
     def _wanted_secrets(self, config: Config) -> Mapping[str, str]:
@@ -234,7 +237,7 @@ class _Addition:
             sys.stderr.write(f"✓ {self._name}: {account}\n")
             if not self._pairs:
                 return None
-            sender, self._position = await _paired(platform, account, self._questions.pairing)
+            sender, self._position = await _paired(platform, account, self._questions)
             return sender
         finally:
             await platform.close()
@@ -341,13 +344,17 @@ async def _keep_position(config: Config, platform: str, position: str) -> None:
             await KeyValues(journal, POSITIONS, str).set_default(account_of(config, platform), position)
 
 
-async def _paired(platform: Platform, account: str, how: str) -> tuple[Sender | None, str]:
+async def _paired(platform: Platform, account: str, questions: PlatformQuestions) -> tuple[Sender | None, str]:
     """Who sends the code to the bot, None after the time-out, and up to where the platform was read then. Raises
     `PlatformError`."""
     code = f"{secrets.randbelow(900_000) + 100_000}"
     inbox = _PairingInbox(platform, code)
     bot = account.partition(",")[0].removeprefix("logged in as ")  # what follows are its rights
-    told = how.format(code=code, bot=bot)
+    told = questions.pairing.format(code=code, bot=bot)
+    if link := questions.link.format(code=code, bot=bot.removeprefix("@")):
+        told = f"open {link}, or {told}"
+        if sys.stderr.isatty():
+            sys.stderr.write(f"{qr_lines(link)}\n")
     sys.stderr.write(f"{told}, and it serves you (waiting {PAIRING_TIMEOUT_S:g} s; Ctrl-C ends)\n")
     listening = asyncio.get_running_loop().create_task(platform.run(inbox))
     try:

@@ -251,13 +251,15 @@ def _keys(config: Config) -> Iterator[Finding]:
 
 
 def _key_problems(config: Config) -> Iterator[Finding]:
+    from tailrace.app.costs import has_prices
+
     for index, key in enumerate(config.server.keys):
         place = f"server.keys[{index}]"
         try:
             config.require_secret(key.key_env, f"{place}.key_env")
         except ConfigError as exc:
             yield Finding("broken", str(exc), "export it before you start tailrace serve")
-        if key.usd_per_day is not None and find_spec("genai_prices") is None:
+        if key.usd_per_day is not None and not has_prices(config):
             yield Finding("broken", f"{place}.usd_per_day: prices need an extra", install_command("prices"))
 
 

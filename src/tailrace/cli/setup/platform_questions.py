@@ -41,6 +41,7 @@ class PlatformQuestions(NamedTuple):
     keys: Mapping[str, str]
     where: str
     pairing: str = "send {code} to {bot}"  # how one is paired; empty: no message comes without an open port
+    link: str = ""  # an address that sends the code; with `bot` the account's name without "@"
     instead: Mapping[str, str] = {}  # secrets that serve in place of `secrets` where their variables are set
     then: str = ""  # what is left to do on the platform
     own_id: str = "your own id there"

@@ -15,7 +15,7 @@ from datetime import date, timedelta
 import msgspec
 from rich.cells import cell_len
 
-from tailrace.app.costs import Costs, dollars
+from tailrace.app.costs import UNKNOWN, Costs, dollars
 from tailrace.app.usage.counters import (
     By,
     UsageRow,
@@ -37,7 +37,7 @@ from tailrace.config.load import Config
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 MAX_NAME = 60
-UNPRICED = "*"
+AT_LEAST = "≥ "
 
 
 def usage_table(rows: Sequence[UsageRow], *, by: By | None) -> list[str]:
@@ -51,7 +51,7 @@ def usage_table(rows: Sequence[UsageRow], *, by: By | None) -> list[str]:
     lines = [line.plain for line in FittedTable(columns, names[0], 1).lines(body, None, total=foot)]
     if foot:
         lines.insert(-1, "─" * cell_len(lines[0]))
-    notes = [f"{UNPRICED} without {total.unpriced:,} tokens of models that have no list price"] * bool(total.unpriced)
+    notes = [f"without {total.unpriced:,} tokens of models that have no price"] * bool(total.unpriced)
     if total.estimated_tokens:
         notes.append(f"{total.estimated_tokens:,} of the tokens are estimated: their provider has not counted them")
     return [*lines, "", *notes] if notes else lines
@@ -62,7 +62,7 @@ def _numbers(row: UsageRow) -> list[str]:
         f"{row.calls:,}",
         f"{row.input_tokens:,}",
         f"{row.output_tokens:,}",
-        dollars(row.usd) + (UNPRICED if row.unpriced else ""),
+        UNKNOWN if row.is_unpriced else f"{AT_LEAST if row.unpriced else ''}{dollars(row.usd)}",
     ]
 
 
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--by", choices=("key", "model", "day"), help="one row for each; without it, for key and model")
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    parser.epilog = "Days are those of UTC. Money is estimated by list prices; models without a price are marked."
+    parser.epilog = "Days are those of UTC. Money is estimated by list prices; models without a price have –."
 
 
 def run(args: argparse.Namespace, config: Config) -> int:

@@ -15,6 +15,7 @@ from tailrace.delivery.planning.presenter import FILE_LEFT_OUT, Presenter
 from tailrace.delivery.port import Purpose
 from tailrace.events import Entry
 from tailrace.events.attempt_text import AttemptText
+from tailrace.journal.fold import with_step
 from tailrace.messages import ToolFile
 from tailrace.runs.approval_words import RUN_OVER, WRITTEN_OVER
 from tailrace.runs.signals import NEWER_MESSAGE
@@ -70,6 +71,7 @@ class ToolSlot:
     def __init__(self, key: str) -> None:
         self.key = key
         self.tools: dict[int, events.ToolSoFar] = {}
+        self.problems: dict[int, str] = {}  # the last line of what a failed tool gave
         self.followed = False  # another slot follows: no tool will be added
 
     @property
@@ -231,6 +233,8 @@ class Outline:
     def _end_call(self, change: changes.CallEnded) -> None:
         if (output := change.output) is not None:
             self._files += [FileSlot(f"f{change.seq}-{number}", file) for number, file in enumerate(output.files)]
+            if not output.ok and output.not_executed is None and change.index is not None:
+                self._tool_slot(change.index).problems[change.index] = output.output.rstrip().rpartition("\n")[2]
         elif (index := change.index) is not None:
             slot, name = self._tool_slot(index), change.tool_name
             begun = slot.tools.get(index, events.ToolSoFar(name, index, change.attempt))
@@ -239,7 +243,10 @@ class Outline:
             self._show_files()
 
     def _notice(self, notice: changes.UserNotice | changes.ToolRunsLong) -> None:
-        if isinstance(notice, changes.ToolRunsLong):
+        if isinstance(notice, changes.UserNotice) and "run_id" in notice.extra:
+            slot, index = self._tool_slot(notice.extra["index"]), notice.extra["index"]
+            slot.tools[index] = with_step(slot.tools[index], notice.text)
+        elif isinstance(notice, changes.ToolRunsLong):
             if not self._told_of_long_tool:
                 self._told_of_long_tool = True
                 self._note(f"h{notice.seq}", self._presenter.long_tool(notice.tool_name))

@@ -87,6 +87,7 @@ class Planner:
         self._presenter = presenter
         self._min_tokens = showing.min_tokens
         self._interval_s = showing.edit_interval_s or capabilities.edit_interval_s
+        self._rung = ""  # the first text that grew in the chat
         self._settled = 0  # all slots before this index are complete
         self._suspended = False
         self._updated_at = float("-inf")
@@ -222,6 +223,8 @@ class Planner:
                 self._updated_at = now
             case _:
                 pass
+        if isinstance(flight.action, port.Send) and not flight.action.final and flight.chain is not None:
+            self._rung = self._rung or flight.chain.key
         if isinstance(flight.action, _NEW_MESSAGES) and flight.message is not None:
             message, opens = flight.message, isinstance(flight.action, port.Open)
             message.sent_final = flight.final and not (isinstance(flight.action, port.Send) and not flight.action.final)
@@ -342,7 +345,7 @@ class Planner:
 
     def _wanted_tools(self, slot: ToolSlot) -> Iterator[Wanted]:
         tools = slot.tools.values()
-        text = self._presenter.tool_lines(tools, self._capabilities.limit, self._capabilities.unit)
+        text = self._presenter.tool_lines(tools, slot.problems, self._capabilities.limit, self._capabilities.unit)
         if not text:
             return
         final = not slot.growing
@@ -418,7 +421,23 @@ class Planner:
                 return self._draft_action(message, wanted)
             if not self._capabilities.edits:
                 return None
-        return port.Send(self._key(message), wanted.text, not message.plain, final, wanted.buttons, slot.purpose)
+        silent = not self._rings(slot, message)
+        return port.Send(
+            self._key(message), wanted.text, not message.plain, final, wanted.buttons, slot.purpose, silent
+        )
+
+    def _rings(self, slot: Slot, message: ChatMessage) -> bool:
+        """A turn rings once with its answer, however many tools it calls: with the text that ends it, or, where that
+        grows in the chat, with the first text that does. Questions and failures ring too. A stopped answer does not:
+        the person has just written."""
+        if not isinstance(slot, TextSlot):
+            return slot.purpose in ("approval", "failure", "pairing")
+        is_first = message is self.state.chain(slot.key).messages[0]
+        if slot.growing:
+            return is_first and self._rung in ("", slot.key)
+        return (
+            is_first and slot is self.outline.answer and self.outline.finished is not None and slot.purpose != "stopped"
+        )
 
     def _cut_preview(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         """The text of a preview that a shutdown has cut, as a message: the preview is gone in seconds, and the next

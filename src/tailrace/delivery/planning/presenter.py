@@ -6,7 +6,7 @@ Pure: events in, Markdown out, the same for every platform. Never knows when or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from tailrace import events
@@ -66,19 +66,24 @@ class Presenter:
         self._mark = mark
         self._people_here = f"{platform}:"
 
-    def tool(self, tool: events.ToolSoFar) -> str:
-        """The line of one tool, while it runs and after it has ended."""
+    def tool(self, tool: events.ToolSoFar, problem: str = "") -> str:
+        """The line of one tool, while it runs and after it has ended. `problem`: what a failed one said last."""
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
         if preview := preview_line(tool.preview or "", MAX_PREVIEW):
             shown.append(code_span(preview))
+        if tool.steps:  # of the agent that the call is
+            latest = code_span(preview_line(tool.steps[-1], MAX_PREVIEW))
+            shown.append(f"▸ {latest}" if tool.ok is None else f"· {len(tool.steps)} steps")
         if tool.ok or (tool.ok is False and tool.duration):  # one that was denied or interrupted has no duration
             shown.append(f"({tool.duration:.1f} s)")
+        if tool.ok is False and (why := preview_line(problem, MAX_PREVIEW)):
+            shown.append(code_span(why))
         return " ".join(shown)
 
-    def tool_lines(self, tools: Iterable[events.ToolSoFar], limit: int, unit: Unit) -> str:
+    def tool_lines(self, tools: Iterable[events.ToolSoFar], problems: Mapping[int, str], limit: int, unit: Unit) -> str:
         """A line for each tool; the latest ones where all do not fit into one message."""
-        lines = [self.tool(tool) for tool in tools] if self.chrome != "none" else []
+        lines = [self.tool(tool, problems.get(tool.index, "")) for tool in tools] if self.chrome != "none" else []
         room = limit - 64
         if units("\n".join(lines), unit) <= room:
             return "\n".join(lines)

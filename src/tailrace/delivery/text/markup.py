@@ -19,13 +19,32 @@ RULE = "———"
 BULLETS = ("•", "◦", "▪")
 BOXES = {True: "☑", False: "☐"}  # of a task that is done, or not
 INDENT = "  "  # of what belongs to an item of a list, a level
-WIDE = 40  # places that a column of a table may have for one cell's sake
+WIDE = 40  # places that a column of a table may have for one cell's sake, and that a phone has for a table
 _HEADINGS = 3  # levels that a rich platform knows
 
 
 def text_of(nodes: Iterable[md.Node]) -> str:
     """The text of the nodes, without marks."""
     return _inline(nodes, Flavour(), urls=False)
+
+
+def records(table: md.Table) -> list[md.Block] | None:
+    """A table that is wider than a phone as paragraphs, one for each row: a line "name: value" for each cell that has
+    something. None where its columns fit."""
+    if all(cell_len(line) <= WIDE for line in columns(table).splitlines()):
+        return None
+    head, *rows = table.rows
+    found: list[md.Block] = []
+    for row in rows:
+        lines: list[md.Node] = []
+        for name, cell in zip(head, row, strict=True):
+            if cell:
+                lines += ["\n"] * bool(lines)
+                lines += [md.Styled("bold", name), ": "] if name else []
+                lines += cell
+        found += [md.Blank()] * bool(found)
+        found.append(md.Paragraph(lines))
+    return found or None
 
 
 def columns(table: md.Table) -> str:
@@ -116,7 +135,8 @@ def _block(block: md.Block, flavour: Flavour, depth: int) -> str:
         case md.CodeBlock(info=info, text=text):
             return _fenced(text, flavour, info if flavour.is_rich and info.isalnum() else "")
         case md.Table():
-            return _fenced(columns(block), flavour)
+            rows = records(block)
+            return _fenced(columns(block), flavour) if rows is None else _blocks(rows, flavour)
         case md.Rule():
             return RULE
         case md.Blank():

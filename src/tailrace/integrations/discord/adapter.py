@@ -26,7 +26,7 @@ from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.gateway.base import ANSWER_S, BasePlatform
 from tailrace.gateway.connection_errors import NO_ANSWER, first_error, no_connection, reply_without_answer
 from tailrace.integrations.discord import DiscordSettings, confirmations, gateway
-from tailrace.integrations.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS
+from tailrace.integrations.discord.confirmations import EPHEMERAL, NO_MENTIONS, SUPPRESS_EMBEDS, SUPPRESS_NOTIFICATIONS
 from tailrace.integrations.discord.gateway import NO_MESSAGE_CONTENT
 from tailrace.integrations.discord.inbound import MESSAGE_LIMIT, may_write, parse_interaction, parse_message
 from tailrace.integrations.discord.library import discord
@@ -160,6 +160,7 @@ class DiscordPlatform(BasePlatform):
                 return port.TooLong() if shown is None else await self._show(place, channel, action, shown)
             case port.Upload():
                 body = _nonce(action.key) | {"attachments": [{"id": 0, "filename": action.name}]}
+                body["flags"] = SUPPRESS_NOTIFICATIONS
                 file = (action.name, action.media_type, action.data)
                 return sent(await self._rest.request("POST", f"{channel}/messages", body, file), place)
             case port.Delete():
@@ -178,7 +179,8 @@ class DiscordPlatform(BasePlatform):
         if isinstance(action, port.Edit):
             path = f"{channel}/messages/{action.message_id}"
             return reply_to(await self._change("PATCH", path, body, place), place)
-        body |= _nonce(action.key) | {"flags": SUPPRESS_EMBEDS}
+        flags = SUPPRESS_EMBEDS | (SUPPRESS_NOTIFICATIONS if action.silent else 0)
+        body |= _nonce(action.key) | {"flags": flags}
         return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
 
     async def _change(self, method: str, path: str, body: object, place: port.Place) -> RestResponse:

@@ -13,7 +13,7 @@ from tailrace.integrations.discord.rest import RestClient
 
 log = logging.getLogger("tailrace.integrations.discord")
 
-SUPPRESS_EMBEDS, EPHEMERAL = 1 << 2, 1 << 6  # message flags
+SUPPRESS_EMBEDS, EPHEMERAL, SUPPRESS_NOTIFICATIONS = 1 << 2, 1 << 6, 1 << 12  # message flags
 NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # a text sends no notification, whatever names it has
 _ANSWER_LATER, _UPDATE_LATER = 5, 6  # types of answers to an interaction
 _ACKNOWLEDGED = 40060  # the error code of a second answer

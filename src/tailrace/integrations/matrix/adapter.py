@@ -129,8 +129,10 @@ class MatrixPlatform(BasePlatform):
 
     async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
-            case port.Send(key=key, text=text, markup=markup):
+            case port.Send(key=key, text=text, markup=markup, silent=silent):
                 content = _message(text, markup=markup, thread=place.thread)
+                if silent:
+                    content["msgtype"] = "m.notice"  # clients do not ring for one (Matrix 1.13, 13.13.1.4)
                 return self._remembered(await self._put(place, content, key))
             case port.Upload():
                 return self._remembered(await self._upload(place, action))

@@ -158,7 +158,10 @@ class TelegramPlatform(BasePlatform):
         match action:
             case port.Send():
                 text, look = _message(action)
-                message = await self._bot.send_message(chat, text, message_thread_id=thread, **look)
+                silent = action.silent or None  # left out of the request where it rings
+                message = await self._bot.send_message(
+                    chat, text, message_thread_id=thread, disable_notification=silent, **look
+                )
                 return port.Sent(str(message.message_id))
             case port.Upload():
                 return port.Sent(str((await self._upload(chat, thread, action)).message_id))
@@ -182,7 +185,7 @@ class TelegramPlatform(BasePlatform):
     async def _upload(self, chat: int, thread: int | None, file: port.Upload) -> telegram.Message:
         """A picture where Telegram shows it as one, else a document."""
         sent = telegram.InputFile(file.data, file.name)
-        times: dict[str, Any] = {"write_timeout": UPLOAD_S, "read_timeout": UPLOAD_S}
+        times: dict[str, Any] = {"write_timeout": UPLOAD_S, "read_timeout": UPLOAD_S, "disable_notification": True}
         if file.media_type in _PHOTOS and len(file.data) <= MAX_PHOTO_BYTES:
             return await self._bot.send_photo(chat, sent, message_thread_id=thread, **times)
         return await self._bot.send_document(

@@ -11,7 +11,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from tailrace.delivery.text import markdown as md
-from tailrace.delivery.text.markup import RULE, bullet, columns, line_start
+from tailrace.delivery.text.markup import RULE, bullet, columns, line_start, records
 from tailrace.delivery.text.parser import is_link
 from tailrace.delivery.text.split import units
 
@@ -96,6 +96,8 @@ class _Writer:
             case md.CodeBlock(info=info, text=text):
                 self._add(text)
                 self._mark("pre", start, language=info)
+            case md.Table() if (rows := records(block)) is not None:
+                self._blocks(rows, 0)
             case md.Table():
                 self._add(columns(block))
                 self._mark("pre", start)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 from tailrace.errors import CorruptLog, JournalError, StorageFailed
 
@@ -60,8 +63,36 @@ def unwritable(path: Path) -> Path | None:
         return nearest
 
 
+_files_lock = Lock()
+_open_files: Counter[str] = Counter()
+
+
+class CountedConnection(sqlite3.Connection):
+    """While one is open `check_file` leaves its file alone. A process that closes any descriptor of a file loses all
+    its locks on it: another process that closes the database would then remove the write-ahead log in use here."""
+
+    def __init__(self, path: Path, *args: Any, **kwargs: Any) -> None:
+        with _files_lock:
+            super().__init__(path, *args, **kwargs)
+            self._counted = os.path.realpath(path)
+            _open_files[self._counted] += 1
+
+    def close(self) -> None:
+        super().close()
+        with _files_lock:
+            _open_files[self._counted] -= bool(self._counted)
+            self._counted = ""
+
+
 def check_file(path: Path) -> None:
-    """Raises `CorruptLog` for a file that cannot be a database, or is shorter than its header says."""
+    """Raises `CorruptLog` for a file that cannot be a database, or is shorter than its header says. One that this
+    process has open was checked before."""
+    with _files_lock:
+        if not _open_files[os.path.realpath(path)]:
+            _check_closed_file(path)
+
+
+def _check_closed_file(path: Path) -> None:
     try:
         with path.open("rb") as file:
             header = file.read(100)

@@ -21,8 +21,9 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
+from threading import Lock
 
-from tailrace.journal.sqlite.integrity import check_file, translated
+from tailrace.journal.sqlite.integrity import CountedConnection, check_file, translated
 from tailrace.journal.stored.storage_format import FORMAT, ForeignStore, check_format
 
 APPLICATION_ID = 0x7A11_4ACE
@@ -38,13 +39,19 @@ RESTART_TIMEOUT_S = 0.02  # how long a checkpoint waits for readers; writers wai
 RESTART_TIMEOUT_LONG_S = 0.2  # where the log is long
 BUSY_TIMEOUT_S = 30.0  # how long a writer waits for another process's commit
 
+_preparing = Lock()  # `check_file` must not come between another thread's connections here, which are not counted
 SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 
 def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     """In autocommit mode: no transaction stays open by accident. One thread at a time may use the connection."""
     connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=256
+        path,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        factory=CountedConnection,
     )
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
@@ -87,8 +94,8 @@ def wal_bytes(path: Path | str) -> int:
 def prepare(path: Path) -> None:
     """Makes the file ready for use: checks it, and creates the tables in a new one. Raises `CorruptLog` for a damaged
     file and `JournalError` for another program's or of another format; none of them is written to."""
-    check_file(path)
-    with translated(path):
+    with _preparing, translated(path):
+        check_file(path)
         if path.exists():
             # Read-only: the last connection that may write removes the write-ahead log when it is closed.
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:

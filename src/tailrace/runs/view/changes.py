@@ -167,7 +167,8 @@ class ForkBegan(Noticed, frozen=True):
 
 
 class SubRunBegan(Noticed, frozen=True):
-    """The call `index` is a run of its own: what it does is in the log of `run_id`."""
+    """The call `index` is a run of its own: what it does is in the log of `run_id`. Each of its own calls is a
+    `UserNotice` of the kind "tool_progress" with that id. The same again where the call is resumed."""
 
     run_id: str
     tool_name: str

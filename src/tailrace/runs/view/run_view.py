@@ -24,7 +24,6 @@ _Standalone: TypeAlias = (
     | events.LongToolHint
     | events.RunStarted
     | events.RunForked
-    | events.SubRunStarted
     | events.HistoryCompressed
     | events.AnswerKept
     | events.UsageRecorded
@@ -92,6 +91,7 @@ class RunView:
         self._calls: dict[str, int] = {}  # index by the provider's id; the newest call of an id counts
         self._recorded = 0  # calls of the messages so far
         self._running: dict[int, str | None] = {}  # the calls that run, with their first preview, by index
+        self._sub_runs: dict[int, str] = {}  # ids of the runs that are calls of this one, by index
 
     def apply(self, entry: Entry) -> list[Change]:
         event, seq, attempt = entry.event, entry.seq, entry.attempt
@@ -133,6 +133,9 @@ class RunView:
             case events.ToolCallFinished(name, duration, ok, index):
                 self._running.pop(index, None)
                 return [changes.CallEnded(seq, attempt, index, name, ok, duration_s=duration)]
+            case events.SubRunStarted(run_id, name, index):
+                self._sub_runs[index] = run_id
+                return [changes.SubRunBegan(seq, attempt, run_id, name, index)]
             case events.ApprovalAsked(approval_id=approval_id, call_id=call_id):
                 self.questions[approval_id] = event
                 return [changes.Asked(seq, attempt, event, self._calls.get(call_id))]
@@ -207,7 +210,10 @@ class RunView:
         """What a running call reports. One that is made anew after a crash is announced again: nothing changed."""
         if not preview or preview == self._running[index]:
             return []
-        return [changes.UserNotice(seq, attempt, "tool_progress", preview, {"tool_name": name, "index": index})]
+        about = {"tool_name": name, "index": index}
+        if index in self._sub_runs:
+            about["run_id"] = self._sub_runs[index]
+        return [changes.UserNotice(seq, attempt, "tool_progress", preview, about)]
 
     def _break_off(self, seq: int, attempt: int) -> list[Change]:
         """The calls that the model was writing will never be whole."""
@@ -252,6 +258,7 @@ class RunView:
         self.questions = {asked.approval_id: asked for asked in waiting}
         self._recorded = max((tool.index + 1 for tool in state.tools), default=0)
         self._running = {tool.index: tool.preview for tool in state.tools if tool.ok is None}
+        self._sub_runs = {tool.index: tool.run_id for tool in state.tools if tool.run_id}
         self.written = WrittenCalls(state.calls)
         self.steers = Steers(state.steers)
 
@@ -266,8 +273,6 @@ def _notices(event: _Standalone, seq: int, attempt: int) -> list[Change]:  # noq
             return [changes.RunBegan(seq, attempt, event)]
         case events.RunForked(run_id, after):
             return [changes.ForkBegan(seq, attempt, run_id, after)]
-        case events.SubRunStarted(run_id, name, index):
-            return [changes.SubRunBegan(seq, attempt, run_id, name, index)]
         case events.HistoryCompressed(messages):
             return [changes.HistoryReplaced(seq, attempt, messages)]
         case events.UsageRecorded(usage, provider, model):

@@ -13,11 +13,11 @@ import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 from typing import Literal
 
 import msgspec
 
+from tailrace.app.costs import has_prices
 from tailrace.app.usage.stored_keys import RESERVED, StoredKey, digest_of
 from tailrace.config.load import Config
 from tailrace.config.sections import Scope
@@ -126,7 +126,7 @@ class Authoriser:
         for index, key in enumerate(config.server.keys):
             if key.name in keys or key.name in RESERVED or is_platform(key.name.partition(":")[0]):
                 raise ConfigError(f"the name {key.name!r} is taken", key=f"server.keys[{index}].name")
-            if key.usd_per_day is not None and find_spec("genai_prices") is None:
+            if key.usd_per_day is not None and not has_prices(config):
                 message = f"prices need an extra: {install_command('prices')}"
                 raise ConfigError(message, key=f"server.keys[{index}].usd_per_day")
             keys[key.name] = (config.require_secret(key.key_env, f"server.keys[{index}].key_env"), key.scopes)

@@ -82,6 +82,7 @@ class RequestPipeline:
         self._authoriser = authoriser
         self._limits = app.limits
         app.on_stored_keys = self._take_stored_keys
+        app.own_report.requests = lambda: self.in_flight
         self._origins = origins
         self._heads = ResponseHeads(origins)
         self.stream_timing = timing if timing is not None else StreamTiming()
@@ -182,6 +183,10 @@ class RequestPipeline:
         identity = self._admit(request, self._routes.get(request.match_info.route))
         if identity is not None:
             await self._charge(identity, request, counted=counted)
+
+    async def charge_call(self, request: web.Request) -> None:
+        """For a run that an admitted request begins: it counts for the key as a request does. Raises `ApiError` 429."""
+        await self._charge(request[IDENTITY], request)
 
     def call_failure(self, request: web.Request, exc: Exception) -> ApiError:
         """What a web socket's client is told where a call of its has failed before it began."""

@@ -144,6 +144,7 @@ class Metrics:
         self.spent_tokens = counter(
             "tailrace_key_tokens_total", "Tokens by who asked for them.", ("key", "model", "direction")
         )
+        self.spent_usd = counter("tailrace_key_usd_total", "Dollars by who asked, for models with a price.", ("key",))
         self.retries = counter(
             "tailrace_retries_total", "Attempts after the first at the same provider.", ("provider",)
         )

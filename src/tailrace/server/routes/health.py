@@ -8,8 +8,7 @@ from typing import Literal
 import msgspec
 from aiohttp import web
 
-from tailrace.app.health import unavailable_parts
-from tailrace.errors import JournalError, StorageFailed
+from tailrace.app.health import reasons_of, unavailable_parts
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError, as_api_error
 from tailrace.server.http.pipeline import RequestPipeline
@@ -35,11 +34,6 @@ class Readiness(msgspec.Struct, frozen=True):
     degraded: dict[str, str] = {}
 
 
-def _reason(failure: JournalError) -> str:
-    """For a client: without the paths of this machine."""
-    return failure.reason if isinstance(failure, StorageFailed) else str(failure)
-
-
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def health(_: web.Request) -> web.Response:
         """The process is alive, also while it stops."""
@@ -55,7 +49,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         app, metrics = pipeline.app, pipeline.metrics
         missing = await unavailable_parts(app.journal, app.bus)
         pipeline.storage_failed = "store" in missing
-        reasons: dict[str, str] = {part: app.redactor.redact(_reason(failure)) for part, failure in missing.items()}
+        reasons: dict[str, str] = {part: app.redactor.redact(why) for part, why in reasons_of(missing).items()}
         if "store" in missing:
             told = as_api_error(missing["store"])
             unavailable: JsonObject = {"unavailable": reasons}

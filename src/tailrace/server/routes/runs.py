@@ -6,6 +6,7 @@ A viewer is a cursor in the log: a disconnect stops nothing, a reconnect misses 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -14,7 +15,6 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.fork import ForkRequest
-from tailrace.agent.session import TURN_KIND
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.error_advice import run_advice
 from tailrace.app.models import AGENT, named
@@ -35,13 +35,14 @@ from tailrace.ports import ENDED, Run
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.view import RunView
 from tailrace.runs.view.changes import CallEnded
-from tailrace.server.frontends.client_thread import requester
+from tailrace.server.frontends.conversations import require_steering
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import TEXT, Route, json_response
 from tailrace.server.http.session_access import check_session, key_was_used, scoped_key
 from tailrace.server.routes import runs_schemas as schemas
+from tailrace.server.routes.run_list import RunsQuery, csv_of, find_runs
 from tailrace.server.routes.streams.log_stream import log_end, log_route, stream_log
 from tailrace.server.v1.model_target import require_model, turn_model
 
@@ -161,22 +162,19 @@ class Runs:
         return run.new.session == session and msgspec.json.encode(run.new.input) == msgspec.json.encode(stored)
 
     async def show_all(self, request: web.Request) -> web.Response:
-        """The latest runs, newest first."""
-        query = query_of(request, schemas.RunsQuery)
-        runs = await self._journal.runs(
-            session=query.session,
-            kind=query.kind,
-            states=[query.status] if query.status is not None else None,
-            before=schemas.before_of(query.before),
-            limit=query.limit + 1,
-        )
-        shown = runs[: query.limit]
-        states = await instance_states(self._journal, shown)
-        await self._costs.load(each for run in shown if run.finished for each in run.finished.spent or ())
-        summaries = tuple(schemas.summary_of(run, self._costs, states.get(run.id)) for run in shown)
-        return json_response(
-            schemas.RunList(summaries, schemas.page_of([run.id for run in summaries], more=len(runs) > len(shown)))
-        )
+        """The latest runs, newest first, or in another order; those that match the filters."""
+        found = await find_runs(self._journal, self._costs, query_of(request, RunsQuery))
+        states = await instance_states(self._journal, found.runs)
+        summaries = tuple(schemas.summary_of(run, self._costs, states.get(run.id)) for run in found.runs)
+        return json_response(schemas.RunList(summaries, schemas.Page(found.next is not None, found.next)))
+
+    async def show_csv(self, request: web.Request) -> web.Response:
+        """The same runs as a CSV file."""
+        query = query_of(request, RunsQuery)
+        found = await find_runs(self._journal, self._costs, query)
+        text = await asyncio.to_thread(csv_of, found.runs, self._costs)
+        headers = {"Content-Disposition": 'attachment; filename="runs.csv"'}
+        return web.Response(text=text, content_type="text/csv", charset="utf-8", headers=headers)
 
     async def show(self, request: web.Request) -> web.Response:
         """One run: the state that its log folds to."""
@@ -256,15 +254,8 @@ class Runs:
         return json_response(schemas.steer_status(await self._app.steering.take_back(run_id, steer_id, by=by)))
 
     async def _steered_run(self, request: web.Request) -> str:
-        """Raises `ApiError` 403 for a model, a platform's chat, or the turn of another requester, which is not the
-        caller's to speak to: what that turn may do was allowed to its requester (J110)."""
         run = await self._journal.get(_run_id(request))
-        check_session(run.new.session, request[IDENTITY], "session")
-        if run.new.kind == TURN_KIND:
-            require_model(self._app, run.new.model or AGENT, request[IDENTITY])
-            if not request[IDENTITY].may_answer(requester(run)):
-                message = "only the key that started this run, or one with the scope 'approvals', may give it messages"
-                raise ApiError(403, message, code="not_the_requester")
+        require_steering(self._app, run, request[IDENTITY])
         return run.id
 
     async def approve(self, request: web.Request) -> web.Response:
@@ -323,7 +314,8 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     shows = partial(route, "GET", query=schemas.RunQuery, errors=(404,))
     return (
         begins("/runs", api.create, body=schemas.NewRunBody, answer=schemas.NewRunStatusBody, errors=(404, 409, 413)),
-        route("GET", "/runs", api.show_all, query=schemas.RunsQuery, answer=schemas.RunList),
+        route("GET", "/runs", api.show_all, query=RunsQuery, answer=schemas.RunList),
+        route("GET", "/runs.csv", api.show_csv, query=RunsQuery, answer=TEXT, media_type="text/csv"),
         shows("/runs/{id}", api.show, answer=schemas.RunState),
         log_route("/runs/{id}/stream", api.stream, schemas.RunStreamQuery),
         shows("/runs/{id}/images/{number}", api.image, query=None, answer=TEXT, media_type="image/*"),

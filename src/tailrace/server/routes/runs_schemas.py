@@ -25,6 +25,7 @@ from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import FileChange, Message, Usage, user
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
+from tailrace.runs.charged_to import charged_to
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.streams.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
@@ -106,14 +107,6 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
 
 
-class RunsQuery(msgspec.Struct, frozen=True):
-    session: str | None = None
-    kind: str | None = None
-    status: State | None = None
-    before: str | None = None  # `page.next` of the page before
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
-
-
 class RunQuery(msgspec.Struct, frozen=True):
     """`reasoning`: what the model thought. `outputs`: what the tools gave."""
 
@@ -180,6 +173,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     model: str
     answered_by: str = ""  # the model that answered last, `<provider>/<model>`, once it has ended
+    key: str  # whom its model calls are charged to: the name of a key, or of the surface where it was asked
     session: str
     input: str  # the text of the question; of a sequence its name
     speaker: str = ""  # who asked, where several people share the conversation: `input` begins with it, "Ben: …"
@@ -270,6 +264,7 @@ def summary_of(run: Run, costs: Costs, state: events.InstanceState | None = None
         kind=run.new.kind,
         model=run.new.model,
         answered_by=answering_model(run) if finished else "",
+        key=charged_to(run),
         session=run.new.session,
         input=question_of_run(run),
         speaker=speaker_of(run),

@@ -33,6 +33,7 @@ class UsageList(msgspec.Struct, frozen=True):
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     usage = pipeline.app.usage
     usage.on_spent = count_usage(pipeline.metrics)
+    usage.on_priced = lambda key, usd: pipeline.metrics.spent_usd.inc(key, by=usd)
 
     async def show(request: web.Request) -> web.Response:
         """Tokens, calls and money by day (of UTC), key and model. A key sees its own, an admin's all."""

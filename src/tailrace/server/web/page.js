@@ -254,12 +254,14 @@ async function openConversations() {
 /** Each takes the whole page, and is loaded when the address names it. */
 const VIEWS = {
   run: () => import("./inspector/inspector.js").then((view) => view.openInspector()),
+  ops: () => import("./operations/operations.js").then((view) => view.openOperations()),
+  runs: () => import("./operations/runs_table.js").then((view) => view.openRuns()),
   usage: () => import("./usage/usage.js").then((view) => view.openUsage()),
   instance: () => import("./instance/instance.js").then((view) => view.openInstance()),
 };
 const address = new URLSearchParams(location.search);
 const named = Object.keys(VIEWS).find((name) => address.has(name));
-const isCut = named && named !== "usage" && !isName(address.get(named)); // the others need an id
+const isCut = ["run", "instance"].includes(named) && !isName(address.get(named)); // these need an id
 /** The view's own files cannot be loaded: nothing else stands on the page. */
 function tellUnopened(error) {
   const main = element("main", [notShown(named, address.get(named), error)]);

@@ -62,7 +62,7 @@ export class RunEnding {
     if (!this.facts) return;
     this.tries = Math.max(this.tries, tries);
     this.tellFacts();
-    this.advice.textContent = words ? `${words[0].toUpperCase()}${words.slice(1)}.` : "";
+    this.advice.textContent = words && `${words}.`; // it may begin with a provider's name
   }
 
   /** The same question again, in its place. */

@@ -45,6 +45,7 @@ export class RunChanges {
     this.recorded = tools.reduce((next, { index = 0 }) => Math.max(next, index + 1), 0); // calls of the messages so far
     const running = tools.filter(({ ok }) => (ok ?? null) === null);
     this.running = new Map(running.map(({ index = 0, preview = null }) => [index, preview])); // with the first preview
+    this.subRuns = new Map(tools.flatMap(({ index = 0, run_id: id }) => (id ? [[index, id]] : []))); // calls that are runs
     const waiting = approvals.filter(({ decision }) => status === "running" && !decision);
     this.questions = new Map(waiting.map(({ asked }) => [asked.approval_id, asked]));
     this.steers = new Map(steers.map((steer) => [steer.accepted.steer_id, steer]));
@@ -97,7 +98,8 @@ export class RunChanges {
   /** What a running call reports. One that is made anew after a crash is announced again: nothing changed. */
   progress({ index, tool_name, preview }, made) {
     if (!preview || preview === this.running.get(index)) return [];
-    return [made("UserNotice", { kind: "tool_progress", text: preview, extra: { tool_name, index } })];
+    const about = { tool_name, index, ...(this.subRuns.has(index) && { run_id: this.subRuns.get(index) }) };
+    return [made("UserNotice", { kind: "tool_progress", text: preview, extra: about })];
   }
 
   /** The calls that the model was writing will never be whole. */
@@ -214,7 +216,10 @@ const READERS = {
   gateway_notice: (_, { kind, text, extra }, made) => [made("UserNotice", { kind, text, extra })],
   long_tool_hint: (_, { tool_name, duration }, made) => [made("ToolRunsLong", { tool_name, duration_s: duration })],
   run_started: (_, started, made) => [made("RunBegan", { started })],
-  sub_run_started: (_, { run_id, tool_name, index = 0 }, made) => [made("SubRunBegan", { run_id, tool_name, index })],
+  sub_run_started(view, { run_id, tool_name, index = 0 }, made) {
+    view.subRuns.set(index, run_id);
+    return [made("SubRunBegan", { run_id, tool_name, index })];
+  },
   run_forked: (_, { run_id, after }, made) => [made("ForkBegan", { run_id, after })],
   history_compressed: (_, { messages }, made) => [made("HistoryReplaced", { messages })],
   usage_recorded: (_, { usage, provider, model }, made) => [made("Spent", { usage, provider, model })],

@@ -21,12 +21,13 @@ export { make };
 export class RunView {
   /**
    * `load(query)` resolves to the run's state and `timeline()` to its timeline, where there is a server to ask; `now()` is
-   * the time in seconds.
+   * the time in seconds. `openRun(id)` makes a node that shows another run.
    */
-  constructor(question, { load = null, timeline = null, now = () => Date.now() / 1000, speaker = "" } = {}) {
+  constructor(question, { load = null, timeline = null, now = () => Date.now() / 1000, speaker = "", openRun = null } = {}) {
     this.question = question ?? "";
     this.speaker = speaker; // who asked, where several people share the conversation; `question` begins with it
     this.load = load;
+    this.openRun = openRun;
     this.timeline = timeline;
     this.now = now;
     this.id = "";
@@ -69,7 +70,7 @@ export class RunView {
     this.texts = [];
     this.open = null;
     this.thought = null;
-    this.tools = new ToolCards(this.body, this.load);
+    this.tools = new ToolCards(this.body, this.load, this.openRun);
     this.output = null; // what was recorded of the tool whose end comes next
     this.approvals?.forget();
     this.approvals = new RunApprovals(() => this.id);
@@ -186,6 +187,8 @@ export class RunView {
       case "HistoryReplaced":
         if (seq === 2) this.inherit(more.messages); // else a long conversation was summarised
         return undefined;
+      case "SubRunBegan":
+        return this.tools.beginRun(more.index, more.run_id);
       case "UserNotice":
         return this.notice(more);
       default:
@@ -336,8 +339,9 @@ export class RunView {
   }
 
   notice({ kind, text, extra }) {
-    if (kind === "tool_progress") this.tools.progress(extra.index, text);
-    else this.note.textContent = text;
+    if (kind !== "tool_progress") this.note.textContent = text;
+    else if (extra.run_id) this.tools.step(extra.index, text);
+    else this.tools.progress(extra.index, text);
   }
 
   // ── approvals ────────────────────────────────────────────────────────────────────────────────────────────
@@ -375,6 +379,7 @@ export class RunView {
       }
       for (const approval of asked.get(item) ?? []) this.restoreApproval(approval, item.attempt);
       this.tool(item);
+      if (item.run_id) this.tools.beginRun(item.index ?? 0, item.run_id, item.steps);
       for (const approval of asked.get(item) ?? []) this.tellDenial(approval, item.index ?? 0);
       if (item.ok !== undefined && item.ok !== null) this.toolEnded(item);
     }
@@ -383,7 +388,7 @@ export class RunView {
     for (const { arguments: text = "", index = 0, ...call } of state.calls ?? []) this.writeCall({ ...call, index, text });
     if (this.approvals.waits) this.tellDoing();
     this.restoreReasoning(state.reasoning, state.reasoning_pieces, state.status === "running");
-    this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by });
+    this.facts.know({ usage: state.usage, duration_s: state.duration_s, cost_usd: state.cost_usd, model: state.answered_by || state.model });
     if (state.status && state.status !== "running" && state.status !== "pending") this.restoreEnding(state);
     this.tools.tellOutcomes(this.node);
     this.draw(); // with the frame that shows its tools

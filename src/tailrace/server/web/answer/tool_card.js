@@ -26,6 +26,8 @@ export class ToolCard {
     this.written = []; // the arguments as the model writes them
     this.outcome = null; // { output, ok, not_executed }
     this.duration = 0;
+    this.run = ""; // the id of the run that the call is, where an agent was called
+    this.steps = []; // what that run did
     this.preview = make("span", "preview");
     this.result = make("span", "result");
     this.body = make("div", "tool-body");
@@ -55,6 +57,19 @@ export class ToolCard {
 
   progress(line) {
     if (this.state === "running") this.result.textContent = line;
+  }
+
+  beginRun(id, steps, openRun) {
+    Object.assign(this, { run: id, steps: [...this.steps, ...steps], openRun });
+    this.stale = true;
+    this.draw();
+  }
+
+  step(line) {
+    this.steps.push(line);
+    this.progress(line);
+    if (!this.openRun) this.stale = true;
+    this.draw();
   }
 
   end({ ok, duration = 0 }) {
@@ -116,7 +131,7 @@ export class ToolCard {
 
   show() {
     this.stale = false;
-    const parts = [...this.argumentParts(), ...this.outputParts()];
+    const parts = [...this.argumentParts(), ...this.runParts(), ...this.outputParts()];
     fill(this.body, parts.length ? parts : [element("p", ["No arguments."])]);
   }
 
@@ -136,10 +151,20 @@ export class ToolCard {
     return Object.keys(args).length ? [code("Arguments", "json", pretty(args))] : [];
   }
 
+  /** What the called agent does: its run, live; where there is no server to ask, what it called. */
+  runParts() {
+    if (!this.run) return [];
+    if (!this.openRun) return this.steps.map((step) => element("p", [`▸ ${step}`], "soft"));
+    const link = element("a", ["Inspect this run"], "soft");
+    link.href = `/?run=${encodeURIComponent(this.run)}`;
+    this.shownRun ??= this.openRun(this.run);
+    return [this.shownRun, element("p", [link])];
+  }
+
   outputParts() {
     if (this.loading) return [element("p", ["Loading the output …"], "soft")];
     const { outcome } = this;
-    if (!outcome) return [];
+    if (!outcome || (this.shownRun && outcome.ok !== false)) return []; // the run's own answer says it
     const parts = [];
     if (outcome.not_executed) parts.push(element("p", [`Not executed: ${outcome.not_executed.reason}`]));
     if (outcome.not_executed) return parts; // its output is the same words for the model

@@ -4,10 +4,12 @@ import { onceSeen } from "./once_seen.js";
 import { ToolCard } from "./tool_card.js";
 
 export class ToolCards {
-  /** The cards go to the end of `body`. `load(query)`: the run's state; null where there is no server to ask. */
-  constructor(body, load) {
+  /** The cards go to the end of `body`. `load(query)`: the run's state; null where there is no server to ask, and so is
+   *  `openRun`. */
+  constructor(body, load, openRun = null) {
     this.body = body;
     this.load = load;
+    this.openRun = openRun;
     this.cards = new Map();
     this.open = new Set(); // those that have not ended
     this.outcomes = null;
@@ -61,6 +63,15 @@ export class ToolCards {
 
   progress(index, line) {
     this.cards.get(index)?.progress(line);
+  }
+
+  /** The call is a run of its own, or goes on as one. */
+  beginRun(index, id, steps = []) {
+    this.cards.get(index)?.beginRun(id, steps, this.openRun);
+  }
+
+  step(index, text) {
+    this.cards.get(index)?.step(text);
   }
 
   /** What they do now, in words; "" where none runs. */

@@ -8,6 +8,7 @@ import { ask, newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
 import { atNextFrame } from "../next_frame.js";
+import { openRun } from "./called_run.js";
 import { fileChips, filesOf, titleOf } from "./question_files.js";
 import { addImages, keptImage } from "./question_images.js";
 import { Versions } from "./versions.js";
@@ -216,7 +217,7 @@ export class Conversation {
     const { text, files } = filesOf(question);
     const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
     const timeline = () => read(`/runs/${encodeURIComponent(view.id)}/timeline`);
-    const view = new RunView(text, { load, timeline, speaker });
+    const view = new RunView(text, { load, timeline, speaker, openRun: (id) => openRun(id, this.closing.signal) });
     if (!text && pictures.length) view.node.prepend(make("div", "question"));
     const asked = view.node.querySelector(".question");
     if (files.length) asked?.append(fileChips(files));

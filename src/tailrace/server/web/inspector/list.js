@@ -1,6 +1,6 @@
 // The items of a run as a list. Each opens to what belongs to it: arguments, output, changes, reasons.
 
-import { button, make } from "./dom.js";
+import { button, link, make } from "./dom.js";
 import { callWords, dollars, lengthOf, moment, nameOf, number, outcomeOf, seconds, titleOf, tokens, tone } from "./words.js";
 
 const TITLE_CHARS = 160;
@@ -62,6 +62,7 @@ export class ItemList {
 
   details(item) {
     const parts = [facts(item), ...texts(item)];
+    if (item.run_id) parts.push(link("Inspect the agent's run", `/?run=${encodeURIComponent(item.run_id)}`));
     if (this.fork && this.canFork && item.kind !== "finish") parts.push(button("Fork from here", () => this.fork(item), "quiet-button"));
     return parts;
   }
@@ -184,6 +185,7 @@ function texts(item) {
     case "tool_call":
       return [
         ...(item.diff ? [diffBlock(item)] : []),
+        ...block("What the agent did", item.steps?.join("\n")),
         ...block("Arguments", item.arguments ? pretty(item.arguments) : item.arguments_text),
         ...block("Output", item.output),
       ];

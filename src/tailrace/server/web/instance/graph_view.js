@@ -1,9 +1,10 @@
-// A sequence as nested boxes: what follows stands below with an arrow, what runs side by side stands side by side.
+// A sequence as a list of its steps, nested as its blocks are, with states and times; beside it the chosen step. Until a
+// person chooses one, it is the one that began last.
 
 import { element } from "../answer/dom.js";
+import { seconds } from "../inspector/words.js";
 import { StepCard } from "./step_card.js";
 
-const BESIDE = new Set(["parallel", "race", "router"]);
 const ITERATIONS = /\[\d+\]/g;
 
 export class GraphView {
@@ -11,7 +12,15 @@ export class GraphView {
     this.nodes = new Map(nodes.map((node) => [node.id, node]));
     this.cards = new Map(); // of steps, by the node's id
     this.boxes = new Map(); // of blocks that hold others
-    this.node = this.list(top);
+    this.pinned = false; // a person has chosen
+    this.steps = element("div", [], "graph-chosen");
+    this.steps.tabIndex = 0; // it scrolls
+    this.steps.setAttribute("role", "group");
+    this.steps.setAttribute("aria-label", "The chosen step");
+    const overview = element("nav", [this.list(top)], "graph-overview");
+    overview.setAttribute("aria-label", "Steps");
+    this.node = element("div", [overview, this.steps], "graph-panes");
+    this.show(this.cards.values().next().value);
     for (const [id, state] of Object.entries(states)) this.cards.get(id)?.expect(state);
   }
 
@@ -24,29 +33,50 @@ export class GraphView {
     if (node.type === "step") {
       const card = new StepCard(node);
       this.cards.set(node.id, card);
-      return card.node;
+      card.row.addEventListener("click", () => {
+        this.pinned = true;
+        this.show(card);
+      });
+      this.steps.append(card.node);
+      return card.row;
     }
     const lanes = node.lanes.map((lane) => {
       const title = lane.title ? [element("p", [lane.title], "graph-lane-title")] : [];
       return element("div", [...title, this.list(lane.nodes)], "graph-lane");
     });
     const heading = element("p", [element("b", [node.name]), ` ${node.title}`], "graph-block-title");
-    const box = element("section", [heading, element("div", lanes, BESIDE.has(node.type) ? "graph-lanes graph-beside" : "graph-lanes")], "graph-block");
+    const box = element("section", [heading, element("div", lanes, "graph-lanes")], "graph-block");
     box.setAttribute("aria-label", `${node.type} ${node.name}`);
     this.boxes.set(node.id, box);
     return box;
   }
 
+  show(chosen) {
+    if (!chosen || chosen === this.chosen) return;
+    this.chosen = chosen;
+    for (const card of this.cards.values()) card.choose(card === chosen);
+  }
+
+  /** How long each step took, in seconds, by its id: from the begin of its first iteration to the end of its last. */
+  tellTimes(times) {
+    for (const [id, card] of this.cards) card.time.textContent = times.has(id) ? seconds(times.get(id)) : "";
+  }
+
   /** The card of a step, and which iteration of it: `each[2].card` is iteration `[2]` of `each.card`. */
   at(blockId) {
-    const card = this.cards.get(blockId.replace(ITERATIONS, ""));
+    const card = this.cardOf(blockId);
     return card && card.iteration((blockId.match(ITERATIONS) ?? []).join(""));
+  }
+
+  cardOf(blockId) {
+    return this.cards.get(blockId.replace(ITERATIONS, ""));
   }
 
   apply(event) {
     if (event.type === "snapshot") return this.restore(event);
     const step = event.block_id && this.at(event.block_id);
     if (!step) return undefined; // of a block that holds others
+    if (!this.pinned && (event.state === "started" || event.type === "output")) this.show(this.cardOf(event.block_id));
     switch (event.type) {
       case "step":
         return step.become(event.state === "started" ? "running" : event.state, event);
@@ -64,6 +94,8 @@ export class GraphView {
   restore({ outputs = {}, texts = {} }) {
     for (const [id, text] of Object.entries(texts)) this.at(id)?.add(text, 1);
     for (const [id, output] of Object.entries(outputs)) this.at(id)?.finish(output);
+    const last = Object.keys(outputs).at(-1);
+    if (last && !this.pinned) this.show(this.cardOf(last));
   }
 
   end() {

@@ -10,6 +10,7 @@ import { atNextFrame } from "../next_frame.js";
 import { notShown } from "../not_shown.js";
 import { GraphView } from "./graph_view.js";
 
+const TIMES_MS = 300;
 const ENDED = new Set(["completed", "failed", "cancelled"]);
 
 export async function openInstance(address = new URLSearchParams(location.search)) {
@@ -89,6 +90,7 @@ class InstanceView {
     if (event.type === "state") this.become(event.state);
     else if (event.type === "done") this.end(event);
     else this.graph.apply(event);
+    if (event.type === "output" || event.type === "snapshot") this.readTimesSoon();
     if (event.type === "snapshot") this.become(event.state);
     this.draw();
   }
@@ -120,9 +122,28 @@ class InstanceView {
     this.tokens = spent ? `${about}${usage.input_tokens} tokens in, ${about}${usage.output_tokens} out` : "";
   }
 
+  /** How long the steps took: asked for when one has ended, once for those that end together. */
+  async readTimes() {
+    const { items } = await read(`/runs/${encodeURIComponent(this.instance.id)}/timeline`);
+    const spans = new Map(); // step → when its first iteration began, and its last one ended
+    for (const { kind, block_id: id = "", start, end } of items) {
+      if (kind !== "step" || start === undefined || end === undefined) continue;
+      const step = id.replace(/\[\d+\]/g, "");
+      const [began, ended] = spans.get(step) ?? [start, end];
+      spans.set(step, [Math.min(began, start), Math.max(ended, end)]);
+    }
+    this.graph.tellTimes(new Map([...spans].map(([step, [began, ended]]) => [step, ended - began])));
+  }
+
+  readTimesSoon() {
+    clearTimeout(this.timing);
+    this.timing = setTimeout(() => this.readTimes().catch(() => {}), TIMES_MS);
+  }
+
   /** What an ended instance says of itself beyond its events. */
   async finish() {
     this.instance = await read(this.path);
+    this.readTimesSoon();
     this.tick();
   }
 

@@ -1,4 +1,5 @@
-// The card of a step: its state, and for each of its iterations the text as it streams, the tries and the output.
+// A step: its row in the overview with state and time, and its card, which has for each of its iterations the text as it
+// streams, the tries and the output.
 
 import { AnswerText } from "../answer/answer_text.js";
 import { element, make } from "../answer/dom.js";
@@ -9,14 +10,24 @@ const WORST_FIRST = ["failed", "retrying", "running", "cancelled", "finished", "
 export class StepCard {
   constructor({ name, title, handler }) {
     this.iterations = new Map();
-    this.mark = make("span", "graph-mark");
-    this.mark.setAttribute("aria-hidden", "true");
-    this.state = make("span", "graph-step-state");
+    this.marks = [make("span", "graph-mark"), make("span", "graph-mark")];
+    for (const mark of this.marks) mark.setAttribute("aria-hidden", "true");
+    this.states = [make("span", "graph-step-state"), make("span", "graph-step-state")];
+    this.time = make("span", "graph-step-time");
+    this.row = element("button", [this.marks[0], element("span", [name], "graph-row-name"), this.states[0], this.time], "graph-row");
+    this.row.type = "button";
     this.rows = make("div", "graph-iterations");
-    const head = element("div", [this.mark, element("b", [name]), element("span", [title || handler], "graph-handler"), this.state], "graph-step-head");
+    const head = element("div", [this.marks[1], element("b", [name]), element("span", [title || handler], "graph-handler"), this.states[1]], "graph-step-head");
     this.node = element("section", [head, this.rows], "graph-step");
     this.node.setAttribute("aria-label", `step ${name}`);
     this.tell("pending");
+  }
+
+  choose(chosen) {
+    this.node.hidden = !chosen;
+    if (chosen) this.row.setAttribute("aria-current", "step");
+    else this.row.removeAttribute("aria-current");
+    if (chosen) this.draw(); // what came while it was not in view
   }
 
   /** What the graph says before the events come. */
@@ -40,10 +51,10 @@ export class StepCard {
   }
 
   tell(state, states = []) {
-    this.node.dataset.state = state;
-    this.mark.textContent = MARKS[state] ?? "○";
+    for (const node of [this.node, this.row]) node.dataset.state = state;
+    for (const mark of this.marks) mark.textContent = MARKS[state] ?? "○";
     const done = states.filter((one) => one === "finished").length;
-    this.state.textContent = states.length > 1 ? `${done} of ${states.length} done` : state;
+    for (const node of this.states) node.textContent = states.length > 1 ? `${done} of ${states.length} done` : state;
   }
 
   end() {

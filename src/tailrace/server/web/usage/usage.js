@@ -2,6 +2,7 @@
 
 import { element, make } from "../answer/dom.js";
 import { read, wordsOf } from "../net/api.js";
+import { money as dollars } from "../operations/words.js";
 
 const DAY_MS = 86_400_000;
 const SPANS = { today: ["Today", 0], week: ["7 days", 6], month: ["30 days", 29] };
@@ -82,7 +83,12 @@ function summed(rows, by) {
 }
 
 const total = (rows, field) => rows.reduce((sum, row) => sum + (row[field] ?? 0), 0);
-const money = (row) => `$${row.usd.toFixed(row.usd && row.usd < 0.01 ? 4 : 2)}${row.unpriced ? "*" : ""}`;
+
+/** Where a part has no price, at least so much; where none has one, it is not known. */
+function money({ usd, unpriced, input_tokens: asked, output_tokens: answered }) {
+  if (unpriced && unpriced >= asked + answered) return dollars(null);
+  return `${unpriced ? "≥ " : ""}${dollars(usd)}`;
+}
 
 function table(by, rows) {
   const titles = [by[0].toUpperCase() + by.slice(1), "Calls", "Input", "Output", "Cost"];

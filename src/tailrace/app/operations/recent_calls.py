@@ -1,0 +1,109 @@
+"""How each provider has answered this process lately: a sliding window of attempts."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from tailrace.errors import Retryable
+from tailrace.messages import ModelRequest, Value
+from tailrace.providers.attempt import Route
+from tailrace.providers.call_listener import AttemptOutcome, CallListener, ForwardingListener
+
+WINDOW_S: Final = 900.0
+MAX_ATTEMPTS: Final = 200  # of one provider that are remembered
+MAX_PROBLEM: Final = 300  # characters
+
+
+class RecentCalls(Value):
+    """Attempts at one provider within the last `WINDOW_S`. `problem` is the newest failure that no answer followed;
+    `wait_until` is when the provider said that it may be asked again. Times are the wall clock, in seconds."""
+
+    calls: int = 0
+    failed: int = 0
+    first_tokens_s: tuple[float, ...] = ()
+    problem: str = ""
+    problem_at: float = 0.0
+    wait_until: float = 0.0
+
+    @property
+    def first_token_s(self) -> float | None:
+        """The median; None where nothing was streamed."""
+        return round(statistics.median(self.first_tokens_s), 3) if self.first_tokens_s else None
+
+
+class _Attempt(NamedTuple):
+    at: float
+    first_token_s: float | None
+    problem: str  # empty for an answer
+    wait_until: float
+
+
+class RecentCallsLog:
+    """`middleware` is for `Caller`. It does nothing for a token: only the end of an attempt is looked at."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._attempts: dict[str, deque[_Attempt]] = {}
+
+    def middleware(self, _request: ModelRequest, _routes: Sequence[Route], listener: CallListener) -> CallListener:
+        return _Watch(self, listener)
+
+    def note(self, ended: AttemptOutcome) -> None:
+        """An attempt that was interrupted says nothing of its provider."""
+        if ended.interrupted:
+            return
+        now, problem, wait_until = self._clock(), "", 0.0
+        if (error := ended.error) is not None:
+            status = f"{error.status}: " if error.status else ""
+            problem = f"{status}{error}"[:MAX_PROBLEM] or error.kind
+            asked_s = error.retry_after_s if isinstance(error, Retryable) else None
+            wait_until = now + asked_s if asked_s else 0.0
+        attempts = self._attempts.setdefault(ended.provider, deque(maxlen=MAX_ATTEMPTS))
+        attempts.append(_Attempt(now, ended.first_token_s, problem, wait_until))
+
+    def summaries(self) -> dict[str, RecentCalls]:
+        """By the provider's name."""
+        since = self._clock() - WINDOW_S
+        return {name: _summary([one for one in found if one.at >= since]) for name, found in self._attempts.items()}
+
+
+def _summary(attempts: Sequence[_Attempt]) -> RecentCalls:
+    last = attempts[-1] if attempts and attempts[-1].problem else None
+    return RecentCalls(
+        calls=len(attempts),
+        failed=sum(bool(one.problem) for one in attempts),
+        first_tokens_s=tuple(round(one.first_token_s, 3) for one in attempts if one.first_token_s is not None),
+        problem=last.problem if last else "",
+        problem_at=last.at if last else 0.0,
+        wait_until=max((one.wait_until for one in attempts), default=0.0) if last else 0.0,
+    )
+
+
+def together(parts: Iterable[RecentCalls]) -> RecentCalls:
+    """What several processes have seen of one provider, as one."""
+    all_parts = tuple(parts)
+    newest = max(all_parts, key=lambda part: part.problem_at, default=RecentCalls())
+    return RecentCalls(
+        calls=sum(part.calls for part in all_parts),
+        failed=sum(part.failed for part in all_parts),
+        first_tokens_s=tuple(seconds for part in all_parts for seconds in part.first_tokens_s),
+        problem=newest.problem,
+        problem_at=newest.problem_at,
+        wait_until=max((part.wait_until for part in all_parts), default=0.0),
+    )
+
+
+class _Watch(ForwardingListener):
+    __slots__ = ("_log", "deltas")
+
+    def __init__(self, log: RecentCallsLog, inner: CallListener) -> None:
+        self._inner, self._log = inner, log
+        self.deltas = inner.deltas  # type: ignore[method-assign]  # costs a token nothing
+
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        self._log.note(attempt)
+        self._inner.attempt_ended(attempt)

@@ -1,0 +1,1 @@
+"""What is for the operator of a server alone: keys with the scope `admin`."""

@@ -1,0 +1,77 @@
+"""Which runs `GET /runs` finds, and the same as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from pathlib import Path
+
+from server.http_server import RunningServer, running_server
+from tailrace.testing.provider import reply
+
+KEYS = """
+server:
+  drain_s: 0.05
+  keys: [{name: boss, key_env: BOSS_KEY, scopes: [admin]}, {name: ci, key_env: CI_KEY}]
+"""
+ENV = {"BOSS_KEY": "boss-secret", "CI_KEY": "ci-secret"}
+BOSS, CI = ({"Authorization": f"Bearer {secret}"} for secret in ENV.values())
+
+
+async def three_runs(server: RunningServer) -> list[str]:
+    """One of the key boss, then two of ci, the last of which fails."""
+    ids = []
+    for question, headers in (("Cast off.", BOSS), ("Weigh the anchor.", CI), ("=1+1", CI)):
+        _, run = await server.json("POST", "/runs", {"input": question}, headers=headers)
+        await server.events(f"/runs/{run['id']}/stream?after=0", headers=headers)
+        ids.append(run["id"])
+    return ids
+
+
+async def found(server: RunningServer, query: str) -> list[str]:
+    status, body = await server.json("GET", f"/runs?{query}", headers=BOSS)
+    assert status == 200, body
+    return [run["id"] for run in body["data"]]
+
+
+SCRIPT = (reply("Aye."), reply("The anchor is up, and a good deal more is said of it."), "status-401", "status-401")
+
+
+async def test_runs_are_filtered_by_key_model_status_time_and_text(tmp_path: Path) -> None:
+    async with running_server(tmp_path, *SCRIPT, config=KEYS, env=ENV) as server:
+        first, second, third = await three_runs(server)
+        assert await found(server, "key=ci") == [third, second]
+        assert await found(server, "status=failed") == [third]
+        assert await found(server, "key=ci&status=completed") == [second]
+        assert await found(server, "q=ANCHOR") == [second], "of the question"
+        assert await found(server, "q=aye") == [first], "of the answer"
+        assert await found(server, "model=faulty/&kind=agent,call") == [second, first]
+        assert await found(server, "kind=call,sequence") == []
+        assert await found(server, f"since={time.time() + 60}") == []
+        assert await found(server, f"until={time.time() + 60}") == [third, second, first]
+        assert await found(server, "min_usd=0.01") == []
+        assert (await found(server, "sort=tokens"))[0] == second
+        assert await found(server, "limit=1&sort=tokens") == [second]
+
+
+async def test_a_filtered_list_goes_on_where_its_page_ended(tmp_path: Path) -> None:
+    async with running_server(tmp_path, *SCRIPT, config=KEYS, env=ENV) as server:
+        _, second, third = await three_runs(server)
+        _, page = await server.json("GET", "/runs?key=ci&limit=1", headers=BOSS)
+        assert ([run["id"] for run in page["data"]], page["page"]["next"]) == ([third], third)
+        _, page = await server.json("GET", f"/runs?key=ci&limit=1&before={third}", headers=BOSS)
+        assert ([run["id"] for run in page["data"]], page["page"]["more"]) == ([second], False)
+
+
+async def test_the_same_runs_are_a_csv_file_that_no_spreadsheet_runs(tmp_path: Path) -> None:
+    async with running_server(tmp_path, *SCRIPT, config=KEYS, env=ENV) as server:
+        _, second, third = await three_runs(server)
+        async with server.client.get(server.url + "/runs.csv?key=ci", headers=BOSS) as response:
+            assert response.content_type == "text/csv"
+            rows = list(csv.DictReader(io.StringIO(await response.text())))
+    assert [row["id"] for row in rows] == [third, second]
+    assert rows[0]["question"] == "'=1+1"
+    assert (rows[0]["status"], rows[0]["key"], rows[1]["model"]) == ("failed", "ci", "faulty/ok")
+    assert rows[0]["error"]
+    assert rows[1]["cost_usd"] == "", "the model has no price"

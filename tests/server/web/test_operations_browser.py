@@ -1,0 +1,131 @@
+"""The operator's page and the table of runs, in a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from server.http_server import RunningServer
+from server.web import axe, chromium
+from server.web.chromium import Tab
+from server.web.opened_page import Launch, page
+from tailrace.testing.provider import call, reply, say
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+KEYS = """
+server:
+  drain_s: 0.05
+  keys: [{name: boss, key_env: BOSS_KEY, scopes: [admin]}, {name: ci, key_env: CI_KEY, tokens_per_day: 100000}]
+"""
+ENV = {"BOSS_KEY": "boss-secret", "CI_KEY": "ci-secret"}
+CI = {"Authorization": "Bearer ci-secret"}
+AS_BOSS, AS_CI = (f"sessionStorage.setItem('tailrace.key', '{secret}')" for secret in ENV.values())
+REFUSED = ("status-401", "status-401")
+SCRIPT = (reply("It is up."), *REFUSED, reply(say("I will."), call("launch", {"what": "it"})), "stall@1")
+
+
+async def four_runs(server: RunningServer) -> None:
+    """One ended, one failed, one that waits for an approval, one whose provider is silent."""
+    for question in ("Weigh the anchor.", "And now?"):
+        _, run = await server.json("POST", "/runs", {"input": question}, headers=CI)
+        await server.events(f"/runs/{run['id']}/stream?after=0", headers=CI)
+    for question in ("Launch it.", "Wait."):
+        await server.json("POST", "/runs", {"input": question}, headers=CI)
+
+
+async def rows(tab: Tab, caption: str) -> list[list[str]]:
+    """The cells of each row of a table."""
+    table = f"document.querySelector('[role=group][aria-label=\"{caption}\"]')"
+    found: list[list[str]] = await tab.value(
+        f"[...{table}.querySelectorAll('tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    return found
+
+
+def rows_are(caption: str, count: int) -> str:
+    return f"document.querySelectorAll('[aria-label={json.dumps(caption)}] tbody tr').length === {count}"
+
+
+async def test_the_operator_sees_all_and_stops_a_run_and_no_one_else_does(devtools: str, tmp_path: Path) -> None:
+    axe.source()
+    kwargs = {"tools": (Launch(),), "config": KEYS, "env": ENV}
+    async with page(devtools, tmp_path, *SCRIPT, **kwargs) as (server, browser, _):
+        await four_runs(server)
+        tab = await browser.tab(server.url + "/?ops", script=AS_BOSS)
+        await tab.until(rows_are("Waiting approvals", 1))
+        assert sorted(row[0:2] for row in await rows(tab, "Live runs")) == [
+            ["asking", "Launch it."],
+            ["running", "Wait."],
+        ]
+        providers = {row[0]: row[1:5] for row in await rows(tab, "Providers, last 15 minutes")}
+        assert providers["other"][0:3] == ["failing", "1", "100 %"]
+        [[ci, *_], _] = await rows(tab, "Keys today")
+        assert ci == "ci"
+        assert "of 100,000" in await tab.text("[aria-label='Keys today']")
+        assert await tab.value("document.querySelector('.ops-bar-fill').style.width") != "0%"
+        [failed] = await rows(tab, "Last errors")
+        assert failed[1] == "And now?"
+        assert await axe.violations_everywhere(tab, "operations") == []
+        await tab.size(1280, 800)
+        await tab.press("Stop Wait.")
+        await tab.until(rows_are("Live runs", 1))
+        other = await browser.tab(server.url + "/?ops", script=AS_CI)
+        await other.until_shown("scope 'admin'")
+        assert await other.value("document.querySelector('.ops-body').hidden")
+        assert tab.complaints == []
+
+
+async def test_a_key_is_made_shown_once_and_revoked(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, config=KEYS, env=ENV) as (server, browser, _):
+        tab = await browser.tab(server.url + "/?ops", script=AS_BOSS)
+        await tab.until(rows_are("Keys today", 2))
+        await tab.press("New key")
+        found = await axe.violations_everywhere(tab, "new key")
+        await tab.size(1280, 800)
+        await tab.write("Name", "deploy")
+        await tab.press("Make the key")
+        await tab.until("document.querySelector('.ops-secret')")
+        secret = await tab.value("document.querySelector('.ops-secret').value")
+        assert found + await axe.violations_everywhere(tab, "the key") == []
+        await tab.size(1280, 800)
+        await tab.press("Close")
+        await tab.until(rows_are("Keys today", 3))
+        own = {"Authorization": f"Bearer {secret}"}
+        assert (await server.json("GET", "/runs", headers=own))[0] == 200
+        await tab.press("Revoke deploy")
+        await tab.press("Revoke")
+        await tab.until(rows_are("Keys today", 2))
+        assert (await server.json("GET", "/runs", headers=own))[0] == 401
+        assert tab.complaints == []
+
+
+async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools: str, tmp_path: Path) -> None:
+    axe.source()
+    kwargs = {"tools": (Launch(),), "config": KEYS, "env": ENV}
+    async with page(devtools, tmp_path, *SCRIPT, **kwargs) as (server, browser, _):
+        await four_runs(server)
+        tab = await browser.tab(server.url + "/?runs", script=AS_BOSS)
+        await tab.until(rows_are("Runs", 4))
+        assert [row[2] for row in await rows(tab, "Runs")] == ["Wait.", "Launch it.", "And now?", "Weigh the anchor."]
+        assert {row[8] for row in await rows(tab, "Runs")} == {"–"}, "the models have no price"
+        assert await axe.violations_everywhere(tab, "runs") == []
+        await tab.size(1280, 800)
+        await tab.call("DOM.getDocument")
+        await tab.value("document.querySelector('[name=q]').focus()")
+        await tab.call("Input.insertText", text="ANCHOR")
+        await tab.until(rows_are("Runs", 1))
+        assert await tab.value("location.search") == "?runs=&q=ANCHOR" or "q=ANCHOR" in await tab.value(
+            "location.search"
+        )
+        await tab.reload()
+        await tab.until(rows_are("Runs", 1))
+        await tab.press("Clear")
+        await tab.until(rows_are("Runs", 4))
+        await tab.press("Tokens")
+        await tab.until("document.querySelector('th[aria-sort]')?.textContent === 'Tokens'")
+        await tab.until("document.querySelector('[aria-label=Runs] tbody tr').innerText.includes('Weigh the anchor.')")
+        await tab.follow(tab.press("Weigh the anchor.", role="link"))
+        await tab.until_shown("It is up.")
+        assert tab.complaints == []
