@@ -15,6 +15,7 @@ import tailrace.testing
 from provider_thread import provider
 from scripted_agent import config_for, opened
 from tailrace import Agent, tool
+from tailrace.events import SteerReturned
 from tailrace.messages import Usage
 from tailrace.runs.view.changes import Asked
 from tailrace.testing.provider import call, reply
@@ -101,6 +102,24 @@ async def test_a_message_for_a_run_is_in_its_next_model_call(tmp_path: Path) -> 
     assert result.completed
     told = server.requests[1].json()["messages"][-1]
     assert (told["role"], told["content"]) == ("user", "The Aare too.")
+
+
+async def test_N165_a_stop_returns_the_message(tmp_path: Path) -> None:
+    digging = asyncio.Event()
+
+    @tool
+    async def dredge() -> str:
+        """Dredge the canal."""
+        digging.set()
+        await asyncio.get_running_loop().create_future()
+        return ""
+
+    async with opened(tmp_path, reply(call("dredge", {})), tools=[dredge]) as (agent, _), agent.stream("Dig.") as run:
+        await digging.wait()
+        steer = await run.steer("The Aare too.")
+        await run.stop()
+        returned = [event async for event in run.events if isinstance(event, SteerReturned)]
+    assert [(event.steer_id, event.reason) for event in returned] == [(steer.accepted.steer_id, "run_stopped")]
 
 
 @pytest.mark.parametrize(("decision", "orders"), [("once", ["tea"]), ("deny", [])])

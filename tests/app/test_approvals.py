@@ -9,13 +9,26 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tailrace.app.approvals import MAX_TEXT, AlwaysApproval, AlwaysApprovals, JournalApprovals, find_approval
+from server.http_server import config_for
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.app import open_app
+from tailrace.app.approvals import (
+    MAX_TEXT,
+    AlwaysApproval,
+    AlwaysApprovals,
+    JournalApprovals,
+    QuestionsElsewhere,
+    WaitingApproval,
+    find_approval,
+)
 from tailrace.errors import TailraceError
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.open_journal import open_journal
+from tailrace.messages import user
 from tailrace.ports import Journal, NewRun, Run
 from tailrace.testing.conformance.sample_runs import started
+from tailrace.testing.provider import FaultyProvider, call, reply
 
 
 def asked_about(digest: str) -> ApprovalAsked:
@@ -152,3 +165,61 @@ def test_an_approval_is_named_by_the_beginning_of_its_id() -> None:
             find_approval(approvals, word)
     with pytest.raises(TailraceError, match="several approvals begin with 'ab': abc1, abd2; write more of the id"):
         find_approval(approvals, "ab")
+
+
+@pytest.mark.parametrize(
+    ("requester", "server", "is_asked"),
+    [
+        ("ann", "", True),
+        ("cli", "", False),  # asked where the run is shown
+        ("telegram:7", "", False),  # asked in the chat
+        ("ann", "server: {keys: [{name: ann, key_env: ANN}]}\n", False),  # no key answers in a terminal
+    ],
+)
+async def test_N168_whose_questions_are_asked_at_another_surface(
+    tmp_path: Path, requester: str, server: str, is_asked: bool
+) -> None:
+    script = [reply(call("terminal", {"command": "rm -rf ./x"})), reply("I see.")]
+    async with FaultyProvider(script=script) as provider:
+        config = config_for(provider, tmp_path, config=server, env={"ANN": "ann-key-0123456789"})
+        async with open_app(config, directory=tmp_path) as app:
+            run = await app.agents.submit(TurnSpec(user("?"), requester=requester, reachable=True))
+            async for _ in app.journal.tail(run.id):
+                if listed := await app.waiting.listed():
+                    break
+            surface = AskedSurface()
+            questions = QuestionsElsewhere(app.agents, app.waiting, app.config, "cli", lambda: app.stored_keys)
+            assert questions.is_asked(listed[0]) == is_asked
+            if not is_asked:
+                await app.agents.stop(run.id)
+                return
+            watching = asyncio.create_task(questions.watch(surface))
+            assert await surface.next_change() == [run.id]
+            await questions.answer(listed[0].asked.approval_id, "deny")
+            assert await surface.next_change() == []
+            assert (await app.agents.finished(run.id)).output == "I see."
+            watching.cancel()
+
+
+class AskedSurface:
+    """A surface that notes what it asks."""
+
+    def __init__(self) -> None:
+        self.waiting: list[WaitingApproval] = []
+        self._changed = asyncio.Event()
+
+    def ask(self, waiting: WaitingApproval) -> None:
+        self.waiting.append(waiting)
+        self._changed.set()
+
+    def take_away(self, waiting: WaitingApproval, answer: ApprovalAnswered | None) -> None:
+        assert answer is not None
+        assert (answer.decision, answer.by) == ("deny", "cli")
+        self.waiting.remove(waiting)
+        self._changed.set()
+
+    async def next_change(self) -> list[str]:
+        async with asyncio.timeout(20):
+            await self._changed.wait()
+        self._changed.clear()
+        return [waiting.run.id for waiting in self.waiting]

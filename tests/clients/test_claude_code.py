@@ -14,7 +14,8 @@ from proof.strict_provider import StrictProvider
 from clients.coding_agents import LONGEST_S, QUIET, Ended, claude_code, thoughts_in
 from server.dialect_api import dialect_server
 from tailrace.messages import JsonObject
-from tailrace.testing.provider import Reply, call, reply, think
+from tailrace.server.http.sse_stream import StreamTiming
+from tailrace.testing.provider import Reply, Scenario, call, reply, think
 
 MODELS = ["up-anthropic/turn", "up-chat/turn", "up-responses/turn", "tailrace"]
 ANSWER = "The wheel turns."
@@ -35,6 +36,7 @@ PDF = (
     b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
     b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
 )
+SILENT_S = 14
 JSON = ("--output-format", "json", "--allowedTools", "Bash,Read")
 
 
@@ -160,3 +162,17 @@ async def test_it_shows_the_provider_s_error(tmp_path: Path, model: str, status:
         ended = await claude.run("-p", "Turn the wheel.", *JSON)
     shown = json.loads(ended.out)
     assert (ended.status, shown["is_error"], shown["api_error_status"]) == (1, True, status)
+
+
+@pytest.mark.parametrize("model", ["up-anthropic/turn", "up-chat/turn", "tailrace"])
+async def test_N163_it_waits_through_a_silence_that_is_longer_than_its_watchdog(tmp_path: Path, model: str) -> None:
+    """Its watchdog's shortest time is 10 s; the provider says nothing for longer."""
+    silent = Scenario(reply=reply(ANSWER), headers_after_s=SILENT_S)
+    watchdog = {"CLAUDE_ENABLE_BYTE_WATCHDOG": "1", "CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS": "10000"}
+    sections = {"model": AGENT_MODEL, "call": {"first_token_timeout_s": 600, "idle_timeout_s": 600}}
+    timing = StreamTiming(ping_s=2)
+    async with dialect_server(tmp_path / "served", [silent], sections=sections, timing=timing) as server:
+        agent = claude_code(tmp_path, server.url, model=model, variables={**QUIET, **watchdog})
+        result = result_of(await agent.run("-p", "Turn the wheel.", *JSON))
+        asked = len(server.provider.requests)
+    assert (result["result"], asked) == (ANSWER, 1)

@@ -35,13 +35,16 @@ from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.operations.node_reports import NodeReports
 from tailrace.app.operations.own_report import OwnReport
 from tailrace.app.operations.recent_calls import RecentCallsLog
+from tailrace.app.programs.mcp_servers import connected_mcp_servers
 from tailrace.app.programs.program import NO_PROGRAM, AgentProgram
+from tailrace.app.programs.prompts import PLAN_PROMPT, system_prompt
 from tailrace.app.programs.sub_agents import called_by
 from tailrace.app.project_rules import ProjectRules, project_rules
-from tailrace.app.secrets.config_secrets import mcp_secrets, redactor_of, secrets_of
+from tailrace.app.secrets.config_secrets import redactor_of, secrets_of
 from tailrace.app.steering import Steering
 from tailrace.app.telemetry.tracer_provider import tracer_provider_of
 from tailrace.app.usage.ledger import UsageLedger
+from tailrace.app.usage.left_calls import LeftCalls
 from tailrace.app.usage.limits import KeyLimits
 from tailrace.app.usage.stored_keys import StoredKey, followed_keys
 from tailrace.calls.raw_model import verbatim_routes
@@ -59,7 +62,6 @@ from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
-from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.charged_to import platform_of
@@ -180,7 +182,7 @@ class App:
             durability="fsync" if config.store.durability == "fsync" else "committed",
         )
         for service in self._services:
-            service.left_calls = _LeftCalls(self.caller, models)
+            service.left_calls = LeftCalls(self.caller, models)
 
     def take_config(self, config: Config) -> None:
         """From now on uses the models and keys of this config; nothing else in it may differ. Runs under way go on as
@@ -407,39 +409,7 @@ class App:
         return TurnSnapshots(root, directory, label=label, turn=run.id, limits=limits, required=required)
 
 
-class _LeftCalls:
-    """What becomes of the model calls that dead processes left behind."""
-
-    def __init__(self, caller: Caller, models: Models) -> None:
-        self._caller = caller
-        self._models = models
-
-    def count(self, lost: UsageRecorded) -> None:
-        self._caller.count_lost(lost)
-
-    async def cancel(self, answer: ResumableAnswer) -> None:
-        choice = ModelChoice(provider=answer.provider, name=answer.model)
-        await self._caller.cancel_answer(answer, self._models.routes(choice))
-
-
 _NO_TOOLS = SessionTools()
-PLAN_PROMPT = (
-    "You are in plan mode: the user wants to agree before anything is changed. Read what you need; a call that changes "
-    "anything is refused. Answer with the plan: what you would change, where, and how you would check it."
-)
-
-
-def system_prompt(directory: Path, *, with_tools: bool) -> str:
-    """What the agent is told about itself. Short: every turn pays for it."""
-    if not with_tools:
-        return "You are a helpful assistant. Answer plainly and to the point."
-    return (
-        "You are Tailrace, an agent that works for its user through tools. "
-        f"Your working directory is {directory}. "
-        "Say briefly what you are about to do before you call a tool; call tools only when they help. "
-        "If a tool was refused, denied or interrupted, say so and do not pretend it ran. "
-        "When you are done, answer plainly and to the point, in Markdown where it helps."
-    )
 
 
 @asynccontextmanager
@@ -475,7 +445,7 @@ async def open_app(
         try:
             if warm_up and config.model.provider == LOCAL:
                 await models.local.start()
-            async with _mcp_servers(config) as mcp:
+            async with connected_mcp_servers(config) as mcp:
                 app = App(
                     config,
                     journal,
@@ -497,19 +467,3 @@ async def open_app(
                         await app.release()
         finally:
             await models.local.aclose()
-
-
-@asynccontextmanager
-async def _mcp_servers(config: Config) -> AsyncGenerator[McpServers | None, None]:
-    """The MCP servers, those that can be reached connected. One that cannot is said, and does not stop the rest."""
-    if not config.mcp.servers:
-        yield None
-        return
-    from tailrace.tools.mcp.servers import McpServers
-
-    environment = config.environment.without(()) | mcp_secrets(config)
-    async with McpServers(config.mcp.servers, environment=environment) as servers:
-        await servers.tools()
-        for problem in servers.problems.values():
-            log.warning("%s", problem)
-        yield servers

@@ -7,22 +7,26 @@ not. One small value changes with the list, so that any process can wait for the
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
 
 from tailrace.agent.safety.approval import ApprovalMemory
 from tailrace.agent.safety.judge import check_patterns
+from tailrace.agent.service import AgentService
 from tailrace.agent.session import TURN_KIND
 from tailrace.config.load import Config
-from tailrace.errors import ConfigError, RunNotFound, TailraceError
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry
+from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Value
 from tailrace.ports import RUNS_LIMIT, Journal, Run, RunState
 from tailrace.runs.charged_to import platform_of
 
+LOOK_AGAIN_S: Final = 30.0  # while something waits: the process that would tell of its end may have died
 MAX_TEXT: Final = 2000  # characters that are kept of a command and of a directory
 _NAMED: Final = 4  # of several that begin alike
 _TOLD_APART: Final = 16  # characters of their ids
@@ -216,6 +220,14 @@ class WaitingApprovals:
         waiting = [found[approval_id] for approval_id in posted if approval_id in found]
         return sorted(waiting, key=lambda each: (each.asked.asked_at, each.asked.approval_id))
 
+    async def answer_of(self, waiting: WaitingApproval) -> ApprovalAnswered | None:
+        try:
+            events = [entry.event for entry in await self._journal.facts(waiting.run.id)]
+        except RunNotFound:
+            return None
+        answers = (event for event in events if isinstance(event, ApprovalAnswered))
+        return next((each for each in answers if each.approval_id == waiting.asked.approval_id), None)
+
     async def version(self) -> bytes | None:
         """Read it before the list: `next_version` then misses no change of it."""
         return await self._journal.get_value(*_CHANGED)
@@ -238,6 +250,66 @@ class WaitingApprovals:
     async def _remove(self, approval_id: str) -> None:
         if (value := await self._journal.get_value(_POSTED, approval_id)) is not None:
             await self._journal.swap_value(_POSTED, approval_id, value, None)
+
+
+class QuestionSurface(Protocol):
+    """Where a person at this machine is asked about runs that the surface does not show."""
+
+    def ask(self, waiting: WaitingApproval) -> None: ...
+
+    def take_away(self, waiting: WaitingApproval, answer: ApprovalAnswered | None) -> None:
+        """Somebody has answered it, on any surface; None: its run has ended."""
+
+
+class QuestionsElsewhere:
+    """The open questions of other runs, for the person at one surface: answered anywhere, once (N168). Not those of a
+    platform's people, who are asked in their chats."""
+
+    def __init__(
+        self,
+        agents: AgentService,
+        waiting: WaitingApprovals,
+        config: Config,
+        requester: str,
+        stored_keys: Callable[[], Collection[str]],
+    ) -> None:
+        """`requester`: of the runs that the surface asks about by itself. Where the server has keys, no one but a run's
+        requester may answer without one."""
+        self._waiting = waiting
+        self._agents = agents
+        self._config = config
+        self._requester = requester
+        self._stored_keys = stored_keys
+        self.asked: dict[str, WaitingApproval] = {}  # by approval
+
+    async def watch(self, surface: QuestionSurface) -> None:
+        """Until it is cancelled."""
+        while True:
+            known = await self._waiting.version()
+            now = {each.asked.approval_id: each for each in await self._waiting.listed() if self.is_asked(each)}
+            for gone in [self.asked.pop(key) for key in self.asked.keys() - now.keys()]:
+                surface.take_away(gone, await self._waiting.answer_of(gone))
+            for key, each in now.items():  # the oldest first
+                if key not in self.asked:
+                    self.asked[key] = each
+                    surface.ask(each)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AGAIN_S if now else None):
+                    await self._waiting.next_version(known)
+
+    async def answer(self, approval_id: str, decision: Decision, reason: str = "") -> bool:
+        """False, and a no-op, for one that is not asked here. Raises `TailraceError`."""
+        if (waiting := self.asked.get(approval_id)) is not None:
+            with suppress(RunSealed):
+                await self._agents.answer(
+                    waiting.run.id, approval_id, decision, by=self._requester, reason=reason, authorised=True
+                )
+        return waiting is not None
+
+    def is_asked(self, waiting: WaitingApproval) -> bool:
+        by, server = waiting.asked.requester, self._config.server
+        keys = self._stored_keys() or server.keys or self._config.secret(server.key_env)
+        return by != self._requester and not platform_of(by) and not keys
 
 
 def _open_questions(facts: Sequence[Entry]) -> list[ApprovalAsked]:

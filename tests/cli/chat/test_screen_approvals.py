@@ -8,6 +8,11 @@ import pytest
 
 from cli.chat.screen_home import Home, answered, ready
 from cli.screen.vt import VirtualTerminal
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.app import App, open_app
+from tailrace.config.load import load
+from tailrace.events import ApprovalAnswered
+from tailrace.messages import user
 from tailrace.testing.provider import Scenario, call, reply
 
 
@@ -114,3 +119,49 @@ async def test_a_half_typed_answer_is_gone_when_the_time_is_up(home: Home) -> No
         await terminal.until("✗ no answer came within 2 s")
         await answered(terminal)
         assert "because" not in terminal.text
+
+
+async def asking_run(app: App) -> str:
+    """A run of another requester that waits for an approval."""
+    run = await app.agents.submit(TurnSpec(user("Tidy the mill."), requester="ann", reachable=True))
+    async for _ in app.journal.tail(run.id):
+        if any(waiting.run.id == run.id for waiting in await app.waiting.listed()):
+            break
+    return run.id
+
+
+@pytest.mark.parametrize(("key", "told"), [("o", "approved once"), ("d", "denied")])
+async def test_N168_a_question_of_another_run_is_answered_in_the_terminal(home: Home, key: str, told: str) -> None:
+    home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("So it is."))
+    async with home.terminal(rows=40) as terminal, open_app(load({}, home.path), directory=home.path) as app:
+        await ready(terminal)
+        run_id = await asking_run(app)
+        await armed(terminal)
+        assert "another run asks: Tidy the mill." in terminal.text
+        assert "rm -rf ./x" in terminal.text
+        terminal.type(key)
+        assert (await app.agents.finished(run_id)).output == "So it is."
+        await terminal.until(told)
+        await terminal.until(lambda: "then it is denied" not in "\n".join(terminal.lines))
+        answers = [entry.event for entry in await app.journal.facts(run_id)]
+    assert [event.by for event in answers if isinstance(event, ApprovalAnswered)] == ["cli"]
+
+
+async def test_N168_it_is_taken_away_when_another_surface_has_answered(home: Home) -> None:
+    """Also below an answer that streams, which it does not cut."""
+    words = " ".join(f"word{number}" for number in range(40))
+    home.server.extend(Scenario(reply=reply(words), pace_s=0.1))
+    async with home.terminal(rows=40) as terminal, open_app(load({}, home.path), directory=home.path) as app:
+        await ready(terminal)
+        terminal.enter("Count.")
+        await terminal.until("word2")
+        home.server.extend(reply(call("terminal", {"command": "rm -rf ./x"})), reply("I see."))
+        run_id = await asking_run(app)
+        await terminal.until("another run asks: Tidy the mill.")
+        [waiting] = await app.waiting.listed()
+        await app.agents.answer(run_id, waiting.asked.approval_id, "deny", by="ann", reason="not today")
+        await terminal.until("denied: not today")
+        await terminal.until(lambda: "then it is denied" not in "\n".join(terminal.lines))
+        assert (await app.agents.finished(run_id)).output == "I see."
+        await answered(terminal)
+        assert terminal.text.count("╭") == 1  # one box: the answer was not cut

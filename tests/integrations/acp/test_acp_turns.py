@@ -239,6 +239,32 @@ async def test_cancel_ends_a_command_and_an_open_question(room: Room) -> None:
     assert target.exists()
 
 
+@pytest.mark.parametrize("answered_in", ["editor", "elsewhere"])
+async def test_N168_a_question_of_another_run_is_asked_in_the_editor_and_taken_away(
+    room: Room, answered_in: str
+) -> None:
+    agent, editor = room.agent, room.agent.editor
+    editor.decide, editor.silent = (lambda _: "once"), answered_in == "elsewhere"
+    session = await agent.session("reads")
+    directory = doomed(room)
+    async with open_app(load({}, agent.directory.parent / "home"), directory=agent.directory) as app:
+        spec = TurnSpec(user("Tidy the mill."), model="test/removes", requester="ann", reachable=True)
+        run = await app.agents.submit(spec)
+        await editor.until(lambda _: editor.permissions)
+        ((tool_call, _),) = editor.permissions
+        assert (tool_call.title, DANGER in tool_call.content[0].content.text) == (
+            "another run asks: Tidy the mill.",
+            True,
+        )
+        if answered_in == "elsewhere":
+            [waiting] = await app.waiting.listed()
+            await app.agents.answer(run.id, waiting.asked.approval_id, "deny", by="ann")
+        assert (await app.agents.finished(run.id)).status == "completed"
+        told = "completed" if answered_in == "editor" else "failed"
+        await editor.until(lambda _: [one for one in editor.calls(session) if one["status"] == told])
+    assert directory.exists() == (answered_in == "elsewhere")
+
+
 async def test_N165_a_prompt_during_a_prompt_is_a_message_for_the_turn(room: Room) -> None:
     agent, editor = room.agent, room.agent.editor
     session = await agent.session("naps", mode="yolo")

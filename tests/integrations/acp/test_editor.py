@@ -57,10 +57,10 @@ def editor_with(*answers: Any) -> tuple[Editor, Connection]:
         ({"result": {"outcome": {"outcome": "cancelled"}}}, None),
         ({"result": None}, "deny"),
         ({"result": "yes"}, "deny"),
-        ({"error": {"code": -32603, "message": "no window"}}, "deny"),
+        ({"error": {"code": -32603, "message": "no window"}}, None),
     ],
 )
-async def test_what_is_no_clear_yes_means_no(answer: Any, decision: str | None) -> None:
+async def test_what_is_no_clear_yes_is_no_approval(answer: Any, decision: str | None) -> None:
     editor, connection = editor_with(answer)
     assert await editor.ask_permission("s", {"toolCallId": "c"}) == decision
     await connection.close()

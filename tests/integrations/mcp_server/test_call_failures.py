@@ -22,6 +22,7 @@ from tailrace.integrations.mcp_server.approvals import REQUESTER
 from tailrace.integrations.mcp_server.run_tools import RunTools
 from tailrace.integrations.mcp_server.stdio import Cancelled
 from tailrace.messages import user
+from tailrace.server.http.auth import Identity
 from tailrace.testing.provider import FaultyProvider, reply
 
 
@@ -43,7 +44,7 @@ async def test_a_call_that_fails_names_its_run_and_ends_nothing(tmp_path: Path) 
             open_app(load({"TAILRACE_HOME": str(tmp_path)})) as app,
             asyncio.TaskGroup() as group,
         ):
-            tools = RunTools(app, TurnSpec(user(""), requester=REQUESTER, reachable=True), Cancelled(), group)
+            tools = RunTools(app, Identity(REQUESTER, frozenset()), TurnSpec(user("")), Cancelled(), group.create_task)
             submit, read = app.agents.submit, app.journal.read
 
             async def broken(*_: Any, **__: Any) -> Any:

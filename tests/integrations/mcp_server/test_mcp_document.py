@@ -21,7 +21,7 @@ TEXT = (Path(__file__).parents[3] / "docs/integrations/mcp_server.md").read_text
 def test_the_blocks_start_the_command() -> None:
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)]
     servers = [server for block in blocks for group in block.values() for server in group.values()]
-    assert len(servers) == 2
+    assert len(servers) == 1
     for server in servers:
         command, *args = server["args"]
         assert (server["command"], command) == ("tailrace", "mcp")

@@ -44,6 +44,7 @@ NEEDS: dict[str, str | tuple[str, ...] | None] = {
     "/sequences": "runs",
     "/instances": "runs",
     "/ag-ui": "runs",
+    "/mcp": "runs",
     "/about": "runs",
     "/approvals": ("runs", "approvals"),
     "/runs/{id}/approval": ("runs", "approvals"),

@@ -55,6 +55,39 @@ async def test_a_conversation_from_its_beginning_to_its_end(tmp_path: Path, mode
     assert "I mill." in asked
 
 
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_deleted_item_is_told_to_no_later_response(tmp_path: Path, model: str) -> None:
+    script = [reply("Noted."), reply("I do not know.")]
+    async with dialect_server(tmp_path, script) as server, server.openai() as client:
+        created = await client.conversations.create(items=[HELLO, said("I mill.")])
+        await client.responses.create(model=model, input="Note it.", conversation=created.id)
+        before = [item async for item in await client.conversations.items.list(created.id, order="asc")]
+        gone = await client.conversations.items.delete(before[0].id or "", conversation_id=created.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.conversations.items.delete(before[0].id or "", conversation_id=created.id)
+        after = [item async for item in await client.conversations.items.list(created.id, order="asc")]
+        await client.responses.create(model=model, input="Who am I?", conversation=created.id)
+        asked = server.provider.requests[-1].body.decode()
+        cleared = await client.conversations.update(created.id, metadata=None)
+        last = [item async for item in await client.conversations.items.list(created.id, order="asc")]
+    assert (gone, cleared.metadata) == (created, {})
+    assert [item.id for item in after] == [item.id for item in before[1:]]
+    assert ("Ada" in asked, "I mill." in asked, "Noted." in asked) == (False, True, True)
+    assert len(last) == len(after) + 2
+
+
+async def test_an_item_of_another_key_or_of_the_agent_s_session_stays(tmp_path: Path) -> None:
+    async with running_server(tmp_path, config=KEYS, env=ENV) as server:
+        mine, other = ({"Authorization": f"Bearer {key}"} for key in ("k-models", "k-poor"))
+        _, created = await server.json("POST", "/v1/conversations", {"items": [HELLO]}, headers=mine)
+        items = f"/v1/conversations/{created['id']}/items"
+        (item,) = (await server.json("GET", items, headers=mine))[1]["data"]
+        assert (await server.json("DELETE", f"{items}/{item['id']}", headers=other))[0] == 404
+        assert len((await server.json("GET", items, headers=mine))[1]["data"]) == 1
+        assert (await server.json("DELETE", f"{items}/{item['id']}", headers=mine))[0] == 200
+        assert (await server.json("GET", items, headers=mine))[1]["data"] == []
+
+
 async def test_another_key_s_conversation_does_not_exist(tmp_path: Path) -> None:
     async with running_server(tmp_path, config=KEYS, env=ENV) as server:
         mine, other = ({"Authorization": f"Bearer {key}"} for key in ("k-models", "k-poor"))
@@ -72,6 +105,8 @@ async def test_a_session_of_the_agent_s_is_a_conversation(tmp_path: Path) -> Non
         _, run = await server.post("/runs", {"input": "Turn it.", "session": "mill"})
         await server.events(f"/runs/{run['id']}/stream")
         items: list[Any] = [item async for item in await client.conversations.items.list("mill", order="asc")]
+        with pytest.raises(openai.BadRequestError, match="loses no single item"):
+            await client.conversations.items.delete(items[0].id, conversation_id="mill")
     assert [(item.role, item.content[0].text) for item in items] == [("user", "Turn it."), ("assistant", "It turns.")]
 
 

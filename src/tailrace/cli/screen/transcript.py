@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, assert_never
 from tailrace.agent.safety.approval import CHANGES
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.approval_menu import ApprovalMenu
-from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
+from tailrace.cli.screen.open_message import OpenMessage
 from tailrace.cli.screen.painter import (
     ApprovalQuestion,
     BlockPiece,
@@ -29,7 +29,7 @@ from tailrace.cli.screen.tool_details import progress_lines
 from tailrace.cli.screen.tool_view import DETAIL_INDENT, ToolView
 from tailrace.cli.stop_words import stop_words
 from tailrace.cli.words import duration
-from tailrace.events import ApprovalAsked, Entry, RunFinished, Snapshot, SteerAccepted
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry, RunFinished, Snapshot, SteerAccepted
 from tailrace.events.steers import Steers
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.signals import INTERRUPTED
@@ -50,37 +50,6 @@ class ScreenUpdate(NamedTuple):
 
     settled: list[Piece]
     moving: list[Piece]
-
-
-class _OpenMessage:
-    """One message while it grows."""
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self.texts: list[str] = []
-        self.splitter = BlockSplitter()
-        self.clean = Sanitizer()
-        self.begun = False  # anything of it is to be seen
-        self.blocks = 0
-        self.chars = 0
-
-    def feed(self, text: str) -> list[Piece]:
-        text = self.clean.feed(text)
-        self.begun = self.begun or bool(text.strip())
-        return [self.piece(block) for block in self.splitter.feed(text)]
-
-    def close(self, end: str) -> list[Piece]:
-        """The rest of it and the border below it, with this text."""
-        pieces: list[Piece] = [self.piece(block) for block in self.splitter.close()]
-        return [*pieces, BoxEnd(end)] if self.begun else []
-
-    def piece(self, block: Block) -> BlockPiece:
-        self.blocks += 1
-        return BlockPiece(block, self.blocks == 1, self._title)
-
-    def moving(self) -> list[Piece]:
-        block = self.splitter.open if self.begun else None
-        return [BlockPiece(block, not self.blocks, self._title)] if block else []
 
 
 class Transcript:
@@ -108,11 +77,12 @@ class Transcript:
         self._view = RunView()
         self._settled: list[Piece] = []
         self._held: list[Piece] = []  # what the program has to say once the open message has ended
-        self._message: _OpenMessage | None = None
+        self._message: OpenMessage | None = None
         self._thoughts: list[str] = []  # the open line of reasoning
         self._thinker = Sanitizer()
         self._open: dict[str, ApprovalAsked] = {}  # unanswered questions, by their ids
-        self._queued: list[ApprovalAsked] = []  # of those, the ones that are shown after the one in the menu
+        self._queued: list[ApprovalAsked] = []  # those that are shown after the one in the menu
+        self._elsewhere: dict[str, str] = {}  # questions of other runs, by their ids: the line above
         self._after_text = False  # a message is the last that was drawn: what is no message keeps a distance
         self._status = ""
         self._since: float | None = None  # when the running turn last sent something; None without one
@@ -140,7 +110,7 @@ class Transcript:
     @property
     def spinning(self) -> bool:
         """Whether a draw is due although nothing happened."""
-        return self._since is not None or bool(self._command)
+        return self._since is not None or bool(self._command) or self.approval is not None
 
     @property
     def running_s(self) -> float | None:
@@ -316,7 +286,7 @@ class Transcript:
 
     def _chunk(self, text: str) -> None:
         self._end_thought()
-        message = self._message = self._message or _OpenMessage(self._title())
+        message = self._message = self._message or OpenMessage(self._title())
         message.texts.append(text)
         message.chars += len(text)
         if self.streamed:
@@ -382,6 +352,10 @@ class Transcript:
         """Shows what is asked, one question of the user's at a time: the menu stands below the one that it is about."""
         while self._queued and self.approval is None:
             asked = self._queued.pop(0)
+            if (asks := self._elsewhere.get(asked.approval_id)) is not None:
+                self.menu.open(asked)
+                self._say(NoticeLine(asks, "yellow"), self._question_piece(asked))
+                continue
             if asked.requester == self._requester:  # J110
                 self.menu.open(asked)
             self._settle(self._question_piece(asked))
@@ -392,6 +366,22 @@ class Transcript:
         is_own = asked.requester == self._requester
         scope = f"in {asked.directory}" if is_own and asked.directory else asked.scope
         return ApprovalQuestion(name, reason, sanitized(asked.command), sanitized(scope), asked.reason == CHANGES)
+
+    def ask_elsewhere(self, asked: ApprovalAsked, asks: str) -> None:
+        self._elsewhere[asked.approval_id] = asks
+        self._queued.append(asked)
+        self._ask_next()
+
+    def answered_elsewhere(self, asked: ApprovalAsked, answered: ApprovalAnswered | None) -> None:
+        del self._elsewhere[asked.approval_id]
+        if asked in self._queued:  # it was never shown
+            self._queued.remove(asked)
+            return
+        if asked == self.approval:
+            self.menu.close()
+        words = outcome_words(asked, answered) if answered is not None else "the other run has ended"
+        self._say(NoticeLine(sanitized_line(words, 500)))
+        self._ask_next()
 
     def _answered(self, change: changes.Answered) -> None:
         answered = change.answer
@@ -415,10 +405,12 @@ class Transcript:
     def _end_turn(self) -> None:
         self._end_message()
         self.tools.end_turn()
-        self.menu.close()
+        if self.approval is not None and self.approval.approval_id not in self._elsewhere:
+            self.menu.close()
         self._open.clear()
-        self._queued.clear()
+        self._queued = [asked for asked in self._queued if asked.approval_id in self._elsewhere]
         self._since = None
+        self._ask_next()
 
     def _finish(self, finished: RunFinished) -> None:
         self._end_turn()

@@ -32,6 +32,7 @@ from tailrace.integrations.acp.editor import Editor, RequestId, handled_id
 from tailrace.integrations.acp.log_to_updates import update_line
 from tailrace.integrations.acp.mcp_servers import GivenServer, mcp_is_installed
 from tailrace.integrations.acp.prompt_content import UnreadablePrompt, message_of
+from tailrace.integrations.acp.questions_elsewhere import ask_elsewhere
 from tailrace.integrations.acp.session import (
     MODE,
     MODEL,
@@ -70,6 +71,7 @@ class AcpAgent:
         self._answered = asyncio.Event()
         self._requests: dict[RequestId, Callable[[], object]] = {}  # how each one under way is cancelled, by id
         self._taken_back: set[RequestId] = set()  # those that the editor has cancelled
+        self._elsewhere: asyncio.Task[None] | None = None
         self._listing: asyncio.Task[tuple[tuple[str, str], ...]] | None = None
         self._methods: dict[str, Method] = {
             "initialize": _taking(schema.InitializeRequest, self.initialize),
@@ -97,8 +99,9 @@ class AcpAgent:
     async def close(self) -> None:
         """Lets go of the sessions; their turns are left as they are."""
         await asyncio.gather(*(session.close() for session in self._sessions.values()))
-        if self._listing is not None:
-            self._listing.cancel()
+        for task in (self._listing, self._elsewhere):
+            if task is not None:
+                task.cancel()
 
     async def handle(self, method: str, params: Any, is_notification: bool) -> BaseModel | None:
         """For the SDK's connection. Raises `RequestError`."""
@@ -277,6 +280,8 @@ class AcpAgent:
     def _opened(self, app: App, session_id: str, stored: StoredSession, servers: list[GivenServer]) -> EditorSession:
         session = EditorSession(app, self._editor, session_id, stored, servers)
         self._sessions[session_id] = session
+        if self._elsewhere is None:
+            self._elsewhere = asyncio.create_task(ask_elsewhere(app, self._editor, self._sessions))
         return session
 
     def _session(self, session_id: str) -> EditorSession:
@@ -289,6 +294,7 @@ class AcpAgent:
 
     async def prompt(self, request: schema.PromptRequest) -> schema.PromptResponse:
         session = self._session(request.session_id)
+        self._sessions[session.id] = self._sessions.pop(session.id)  # the last is where the user is
         message = message_of(request.prompt)
         cancelled = asyncio.Event()
         if (number := handled_id.get()) is not None:

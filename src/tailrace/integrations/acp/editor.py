@@ -99,14 +99,14 @@ class Editor:
             await _never()
 
     async def ask_permission(self, session_id: str, tool_call: JsonObject) -> Decision | None:
-        """The user's decision; None where the editor says that the turn was cancelled. What cannot be understood means
-        no."""
+        """The user's decision; None where the editor did not ask, or says that the turn was cancelled. What cannot be
+        understood means no."""
         params = {"sessionId": session_id, "toolCall": tool_call, "options": _OPTIONS}
         try:
             answer = await self._request("session/request_permission", params)
         except EditorRefused as exc:
             log.warning("the editor did not ask for an approval: %s", exc)
-            return "deny"
+            return None
         match answer:
             case {"outcome": {"outcome": "selected", "optionId": str(option)}}:
                 return _DECISIONS.get(option, "deny")

@@ -29,6 +29,7 @@ from tailrace.integrations.acp.editor import Editor
 from tailrace.integrations.acp.editor_tools import editor_tools
 from tailrace.integrations.acp.log_to_updates import LogToUpdates, update_line
 from tailrace.integrations.acp.mcp_servers import GivenServer, SessionServers
+from tailrace.integrations.acp.questions_elsewhere import REQUESTER
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Message
 from tailrace.ports import ENDED, Journal, Run
@@ -38,7 +39,6 @@ from tailrace.server.frontends.client_thread import branch_turns
 from tailrace.tools.typed import preview_line
 
 log = logging.getLogger("tailrace.integrations.acp")
-REQUESTER: Final = "editor"  # who answers the approvals of these runs: the user at this machine
 _PAGE = 50
 
 YOLO: Final = "yolo"

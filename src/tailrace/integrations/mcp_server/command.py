@@ -62,7 +62,6 @@ async def _serve(args: argparse.Namespace, config: Config, directory: Path, pipe
     from tailrace.app.models import check_known, chosen
     from tailrace.app.secrets.config_secrets import redactor_of
     from tailrace.app.telemetry.logging_setup import configure
-    from tailrace.integrations.mcp_server.approvals import REQUESTER
     from tailrace.integrations.mcp_server.server import serve_stdio
     from tailrace.messages import user
 
@@ -74,8 +73,6 @@ async def _serve(args: argparse.Namespace, config: Config, directory: Path, pipe
         user(""),
         model=f"{choice.provider}/{choice.name}" if args.provider or args.model else "",
         directory=str(directory),
-        requester=REQUESTER,
-        reachable=True,
         yolo=args.yolo,
         checkpoints=args.checkpoints,
         max_turns=args.max_turns,

@@ -10,10 +10,10 @@ from msgspec import Meta
 from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.app.timeline.question import question_of
 from tailrace.events import ApprovalAsked, Decision, NotExecuted, RunFailure
-from tailrace.integrations.mcp_server.approvals import REQUESTER
 from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Run, RunState
+from tailrace.server.http.auth import Identity
 from tailrace.tools.typed import Arguments, preview_line, schema_of
 
 State: TypeAlias = RunState | Literal["waiting_for_approval"]
@@ -100,7 +100,7 @@ class OpenApproval(msgspec.Struct, frozen=True, omit_defaults=True):
     command: str
     reason: str = ""
     directory: str = ""
-    elsewhere: bool = False  # the run was started elsewhere, and is answered there alone
+    elsewhere: bool = False  # the run was started elsewhere, and this host may not answer for it
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -151,7 +151,7 @@ OUTPUT_SCHEMAS: dict[type[msgspec.Struct], JsonObject] = {
 }
 
 
-def report_of(run: Run, view: HostView, not_executed: tuple[NotExecuted, ...] = ()) -> RunReport:
+def report_of(run: Run, view: HostView, caller: Identity, not_executed: tuple[NotExecuted, ...] = ()) -> RunReport:
     state = view.state
     status: State = state.status
     if status == "running":
@@ -167,21 +167,21 @@ def report_of(run: Run, view: HostView, not_executed: tuple[NotExecuted, ...] = 
         text="" if text == answer else text,
         replaces=replaces,
         tools=tuple(ToolLine(tool.tool_name, tool.preview or "", tool.ok, tool.duration) for tool in state.tools),
-        approvals=tuple(map(_open_approval, view.waiting.values())),
+        approvals=tuple(_open_approval(asked, caller) for asked in view.waiting.values()),
         not_executed=not_executed,
         error=state.error or run.parked,
         usage=state.usage if view.has_ended else None,
     )
 
 
-def _open_approval(asked: ApprovalAsked) -> OpenApproval:
+def _open_approval(asked: ApprovalAsked, caller: Identity) -> OpenApproval:
     return OpenApproval(
         asked.approval_id,
         asked.tool_name,
         asked.command,
         asked.reason,
         asked.directory,
-        elsewhere=asked.requester != REQUESTER,
+        elsewhere=not caller.may_answer(asked.requester),
     )
 
 

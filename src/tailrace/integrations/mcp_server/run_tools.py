@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -18,7 +18,6 @@ from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from tailrace.agent.endings import not_executed_in
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
-from tailrace.app.models import named
 from tailrace.app.timeline.run_overview import OWN_RECORDS
 from tailrace.errors import CursorAhead, RunNotFound, RunSealed, TailraceError
 from tailrace.integrations.mcp_server import approvals, run_report
@@ -27,8 +26,13 @@ from tailrace.integrations.mcp_server.stdio import Cancelled
 from tailrace.integrations.mcp_server.watch import RunWatch
 from tailrace.messages import JsonObject, user
 from tailrace.ports import ENDED, Run, RunState
+from tailrace.server.frontends.conversations import require_steering
+from tailrace.server.http.auth import Identity
+from tailrace.server.http.session_access import check_session
+from tailrace.server.v1.model_target import turn_model
 from tailrace.tools.typed import Arguments, invalid_arguments, schema_of
 
+StartTask: TypeAlias = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Result: TypeAlias = CallToolResult | InputRequiredResult
 log = logging.getLogger("tailrace.mcp")
@@ -95,13 +99,24 @@ class RunTools:
     """The tools of one host. `cancelled` knows what it cancelled. `defaults` is the spec of its turns, but for the
     question and a model that a call names."""
 
-    def __init__(self, app: App, defaults: TurnSpec, cancelled: Cancelled, group: asyncio.TaskGroup) -> None:
-        """What must not be cut short by a cancelled call runs in `group`."""
+    def __init__(
+        self,
+        app: App,
+        caller: Identity,
+        defaults: TurnSpec,
+        cancelled: Cancelled,
+        start: StartTask,
+        admit: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """What must not be cut short by a cancelled call is a task that `start` makes. `admit` raises `TailraceError`
+        for a new run over a limit of the caller's key."""
         self._app = app
         self._journal = app.journal
-        self._defaults = defaults
+        self._caller = caller
+        self._defaults = msgspec.structs.replace(defaults, requester=caller.name, reachable=True)
         self._cancelled = cancelled
-        self._group = group
+        self._start_task = start
+        self._admit = admit
 
     def described(self) -> list[Tool]:
         return [
@@ -158,7 +173,7 @@ class RunTools:
             starting: Awaitable[Run] = self._journal.get(run_id)
         else:
             starting = self._submit(args)
-        begun = self._group.create_task(_outcome(starting))
+        begun = self._start_task(_outcome(starting))
         try:
             run = await asyncio.shield(begun)
             if isinstance(run, TailraceError):
@@ -174,8 +189,10 @@ class RunTools:
     async def _submit(self, args: run_report.StartRun) -> Run:
         if not args.question.strip():
             raise TailraceError("nothing was asked: question is empty")
-        model = args.model or self._defaults.model
-        self._app.models.routes(named(self._app.config, model))
+        check_session(args.session, self._caller, "session")
+        model = turn_model(self._app, args.model or self._defaults.model, self._caller)
+        if self._admit is not None:
+            await self._admit()
         spec = msgspec.structs.replace(self._defaults, message=user(args.question), model=model)
         return await self._app.agents.submit(spec, session=args.session)
 
@@ -189,9 +206,9 @@ class RunTools:
         async def stop() -> None:
             run = await begun
             if not isinstance(run, TailraceError):
-                await _outcome(self._app.agents.stop(run.id, by=approvals.REQUESTER))
+                await _outcome(self._app.agents.stop(run.id, by=self._caller.name))
 
-        self._group.create_task(stop())
+        self._start_task(stop())
 
     async def _watched(
         self, context: Context, params: CallToolRequestParams, run_id: str, *, after: int, wait_s: float | None
@@ -201,12 +218,12 @@ class RunTools:
             raise CursorAhead(f"run {run_id} has {run.last_seq} entries and `after` says {after}; 0 gives all of it")
         view = HostView(after)
         view.feed(await self._journal.read(run_id))
-        watch = RunWatch(self._app, context, run_id, view)
+        watch = RunWatch(self._app, context, run_id, view, self._caller)
         rounds = 0
         if params.request_state is not None:
             _, rounds = approvals.run_in(params.request_state)
             for approval_id, decision in approvals.answers_in(params.input_responses).items():
-                if _may_answer(view, approval_id):
+                if self._may_answer(view, approval_id):
                     await watch.answer(approval_id, decision)
         try:
             async with asyncio.timeout(wait_s):
@@ -214,7 +231,7 @@ class RunTools:
         except TimeoutError:
             pass
         open_now = view.waiting.keys() - watch.answered
-        waiting = {key: asked for key, asked in view.waiting.items() if key in open_now and _may_answer(view, key)}
+        waiting = {key: asked for key, asked in view.waiting.items() if key in open_now and self._may_answer(view, key)}
         if (
             waiting
             and rounds < approvals.MAX_ROUNDS
@@ -226,23 +243,26 @@ class RunTools:
 
     async def _reported(self, run_id: str, view: HostView) -> CallToolResult:
         not_executed = not_executed_in(await self._journal.facts(run_id)) if view.has_ended else ()
-        report = run_report.report_of(await self._journal.get(run_id), view, not_executed)
+        report = run_report.report_of(await self._journal.get(run_id), view, self._caller, not_executed)
         is_error = report.status in ("failed", "parked")
         return _result(report, run_report.in_words(report), is_error=is_error)
+
+    def _may_answer(self, view: HostView, approval_id: str) -> bool:
+        asked = view.waiting.get(approval_id)
+        return asked is not None and self._caller.may_answer(asked.requester)
 
     # ── the others ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _stop(self, run_id: str) -> CallToolResult:
         await self._journal.get(run_id)
-        await self._app.agents.stop(run_id, by=approvals.REQUESTER)
+        await self._app.agents.stop(run_id, by=self._caller.name)
         return await self._reported(run_id, await self._settled(run_id, lambda view: view.has_ended))
 
     async def _steer(self, run_id: str, message: str) -> CallToolResult:
         if not message.strip():
             raise TailraceError("nothing was said: message is empty")
-        if (await self._journal.get(run_id)).new.input.get("requester") != approvals.REQUESTER:
-            raise TailraceError("another requester started this run, and only that requester may give it messages")
-        steer = await self._app.steering.steer(run_id, message, by=approvals.REQUESTER)
+        require_steering(self._app, await self._journal.get(run_id), self._caller)
+        steer = await self._app.steering.steer(run_id, message, by=self._caller.name)
         report = run_report.SteerReport(run_id, steer.accepted.steer_id)
         return _result(report, f"run {run_id} has the message")
 
@@ -256,10 +276,9 @@ class RunTools:
         if asked is None:
             there_are = ", ".join(view.waiting) or "none"
             raise TailraceError(f"run {run.id} has no open approval {args.approval_id}; open: {there_are}")
-        if asked.requester != approvals.REQUESTER:
-            raise TailraceError("another requester started this run, and only that requester may answer its approvals")
-        reason = args.reason if args.decision == "deny" else ""
-        await self._app.agents.answer(run.id, args.approval_id, args.decision, by=approvals.REQUESTER, reason=reason)
+        self._caller.require_answer(asked.requester)
+        reason, by = args.reason if args.decision == "deny" else "", self._caller.name
+        await self._app.agents.answer(run.id, args.approval_id, args.decision, by=by, reason=reason, authorised=True)
         return await self._reported(
             run.id, await self._settled(run.id, lambda view: args.approval_id not in view.waiting)
         )
@@ -286,11 +305,6 @@ class RunTools:
         listed = run_report.RunPage(tuple(shown), page[-1].id if len(page) == args.limit else "")
         lines = [f"{run.run_id}  {run.status}  {run.question or run.kind}" for run in listed.runs]
         return _result(listed, "\n".join(lines) or "there are no runs")
-
-
-def _may_answer(view: HostView, approval_id: str) -> bool:
-    asked = view.waiting.get(approval_id)
-    return asked is not None and asked.requester == approvals.REQUESTER
 
 
 async def _outcome(work: Awaitable[Any]) -> Any:

@@ -28,10 +28,12 @@ from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
 from tailrace.app.timeline.question import question_of
 from tailrace.errors import TailraceError
+from tailrace.integrations.mcp_server.approvals import REQUESTER
 from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.integrations.mcp_server.run_report import in_words, report_of
 from tailrace.integrations.mcp_server.run_tools import RunTools
 from tailrace.integrations.mcp_server.stdio import Cancelled, stdio_streams
+from tailrace.server.http.auth import Identity
 from tailrace.system.json_rpc.stdio import Pipes
 from tailrace.tools.typed import preview_line
 
@@ -46,7 +48,7 @@ INSTRUCTIONS: Final = (
 Context = ServerRequestContext[Any, Any]
 
 
-def mcp_server(app: App, tools: RunTools) -> Server[Any]:
+def mcp_server(app: App, tools: RunTools, caller: Identity) -> Server[Any]:
     """The server for one host, without a transport."""
 
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
@@ -86,7 +88,7 @@ def mcp_server(app: App, tools: RunTools) -> Server[Any]:
             view.feed(await app.journal.read(run_id))
         except TailraceError as exc:
             raise MCPError(INVALID_PARAMS, f"{params.uri} cannot be read: {exc}") from exc
-        report = report_of(run, view)
+        report = report_of(run, view, caller)
         all_said = msgspec.structs.replace(report, answer=None, text=report.text or report.answer or "")
         text = f"> {preview_line(question_of(run), 500)}\n\n{in_words(all_said)}"
         return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=MEDIA_TYPE, text=text)])
@@ -106,7 +108,7 @@ def mcp_server(app: App, tools: RunTools) -> Server[Any]:
 
 async def serve_stdio(app: App, defaults: TurnSpec, pipes: Pipes) -> None:
     """Serves the host at these pipes until it closes its end. The caller hands over the runs that go on."""
-    cancelled = Cancelled()
+    cancelled, caller = Cancelled(), Identity(REQUESTER, frozenset())
     async with stdio_streams(pipes, cancelled) as streams, asyncio.TaskGroup() as group:
-        server = mcp_server(app, RunTools(app, defaults, cancelled, group))
+        server = mcp_server(app, RunTools(app, caller, defaults, cancelled, group.create_task), caller)
         await server.run(streams.incoming, streams.outgoing, server.create_initialization_options())

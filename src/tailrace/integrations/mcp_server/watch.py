@@ -14,10 +14,11 @@ from mcp.server.context import ServerRequestContext
 from tailrace.app import App
 from tailrace.errors import RunParked, RunSealed
 from tailrace.events import ApprovalAsked, Decision
-from tailrace.integrations.mcp_server.approvals import REQUESTER, CannotAsk, asked_by_request, has_elicitation
+from tailrace.integrations.mcp_server.approvals import CannotAsk, asked_by_request, has_elicitation
 from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import FlatTaskGroup
+from tailrace.server.http.auth import Identity
 
 PROGRESS_EVERY_S: Final = 0.25
 SIGN_OF_LIFE_S: Final = 10.0  # hosts give up calls that say nothing for a while
@@ -27,11 +28,14 @@ _LITTLE: Final = 0.001
 class RunWatch:
     """Follows one run on behalf of one request."""
 
-    def __init__(self, app: App, context: ServerRequestContext[Any, Any], run_id: str, view: HostView) -> None:
+    def __init__(
+        self, app: App, context: ServerRequestContext[Any, Any], run_id: str, view: HostView, caller: Identity
+    ) -> None:
         self._app = app
         self._context = context
         self._run_id = run_id
         self._view = view
+        self._caller = caller
         self._changed = asyncio.Event()
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._asks = has_elicitation(context) and context.session.can_send_request
@@ -41,7 +45,7 @@ class RunWatch:
         """Raises nothing where the run has ended meanwhile."""
         self.answered.add(approval_id)
         with suppress(RunSealed):
-            await self._app.agents.answer(self._run_id, approval_id, decision, by=REQUESTER)
+            await self._app.agents.answer(self._run_id, approval_id, decision, by=self._caller.name, authorised=True)
 
     async def follow(self) -> None:
         """Returns when the run has ended or is parked, or when a question is open that the host's model must pass on.
@@ -72,7 +76,7 @@ class RunWatch:
         new = {
             key: asked
             for key, asked in view.waiting.items()
-            if key not in self.answered and asked.requester == REQUESTER  # others are answered where their run began
+            if key not in self.answered and self._caller.may_answer(asked.requester)
         }
         if not self._asks:
             return view.has_ended or bool(new)

@@ -12,6 +12,8 @@ import msgspec
 
 from tailrace.agent.session import TURN_KIND
 from tailrace.agent.turn_spec import TurnSpec
+from tailrace.app import App
+from tailrace.app.models import AGENT
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
 from tailrace.ports import Run
@@ -20,6 +22,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.session_access import check_session
+from tailrace.server.v1.model_target import require_model
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -42,6 +45,19 @@ def approvals_in(facts: Iterable[Entry]) -> dict[str, Approval]:
             case _:
                 pass
     return found
+
+
+def require_steering(app: App, run: Run, caller: Identity) -> None:
+    """Raises `ApiError` 403 for a model, a platform's chat, or the turn of another requester, which is not the caller's
+    to speak to: what that turn may do was allowed to its requester (J110)."""
+    check_session(run.new.session, caller, "session")
+    if run.new.kind == TURN_KIND:
+        require_model(app, run.new.model or AGENT, caller)
+        if not caller.may_answer(requester(run)):
+            message = (
+                "another requester started this run: only that key, or one with the scope 'approvals', may steer it"
+            )
+            raise ApiError(403, message, code="not_the_requester")
 
 
 class Conversations:

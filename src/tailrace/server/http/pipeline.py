@@ -184,6 +184,10 @@ class RequestPipeline:
         if identity is not None:
             await self._charge(identity, request, counted=counted)
 
+    async def charge_call(self, request: web.Request) -> None:
+        """For a run that an admitted request begins: it counts for the key as a request does. Raises `ApiError` 429."""
+        await self._charge(request[IDENTITY], request)
+
     def call_failure(self, request: web.Request, exc: Exception) -> ApiError:
         """What a web socket's client is told where a call of its has failed before it began."""
         return self._without_secrets(self._as_error(request, exc))

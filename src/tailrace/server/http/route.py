@@ -46,6 +46,7 @@ class Route(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}  # request headers that it reads: name → description
     body: Body = None
     answer: Body = None  # of the JSON response
+    error: JsonObject | None = None  # a further shape of an error's body: of the protocol that the route speaks
     media_type: str = "application/json"  # of what is not streamed
     streams: bool = False  # may answer with server-sent events
     socket: bool = False  # an upgrade to a web socket is taken

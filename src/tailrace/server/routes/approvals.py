@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.app.approvals import WaitingApproval
+from tailrace.app.approvals import LOOK_AGAIN_S, WaitingApproval
 from tailrace.app.timeline.run_summary import title_of
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
@@ -25,7 +25,6 @@ from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.sessions_schemas import place_of
 from tailrace.wire.sse import encode_event
 
-LOOK_AGAIN_S: Final = 30.0  # while something waits: the process that would tell of its end may have died
 ROUND_S: Final = 0.1  # at least so long between two listings for the streams
 
 

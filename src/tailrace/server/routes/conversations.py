@@ -65,7 +65,7 @@ class CreateBody(msgspec.Struct):
 
 
 class UpdateBody(msgspec.Struct):
-    metadata: dict[str, str]
+    metadata: dict[str, str] | None
 
 
 class ItemsBody(msgspec.Struct):
@@ -101,7 +101,9 @@ class Conversations:
         """Replaces its metadata."""
         body = await read_as(request, UpdateBody)
         name, found = await self._found(request)
-        kept = await self._kept.update(name, lambda old: msgspec.structs.replace(old or found, metadata=body.metadata))
+        kept = await self._kept.update(
+            name, lambda old: msgspec.structs.replace(old or found, metadata=body.metadata or {})
+        )
         return json_response(_shown(name, kept or found))
 
     async def delete(self, request: web.Request) -> web.Response:
@@ -131,7 +133,25 @@ class Conversations:
         for item in await self._items(name):
             if item.get("id") == wanted:
                 return json_response(item)
-        raise ApiError(404, f"Item with id '{wanted[:80]}' not found.", param="item_id")
+        raise _no_such_item(wanted)
+
+    async def delete_item(self, request: web.Request) -> web.Response:
+        """Deletes one item: no later response has it. What is left is recorded anew; 409 while a response is made."""
+        name, kept = await self._found(request)
+        if not request[IDENTITY].owns(kept.owner):
+            raise ApiError(
+                403, "another key has begun this conversation", code="not_the_owner", param="conversation_id"
+            )
+        await self._sessions.check_idle(name)
+        for run in await self._journal.runs(session=name, kind=TURN_KIND):
+            if not run.new.input.get("origin"):
+                raise ApiError(400, "the agent's own session loses no single item; delete the conversation")
+        items, wanted = await self._items(name), request.match_info["item_id"]
+        left = [item for item in items if item["id"] != wanted]
+        if len(left) == len(items):
+            raise _no_such_item(wanted)
+        await self._add(request, name, left, replaces=True)
+        return json_response(_shown(name, kept))
 
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,12 +168,12 @@ class Conversations:
             raise ApiError(404, f"Conversation with id '{name[:80]}' not found.", param="conversation_id")
         return name, kept
 
-    async def _add(self, request: web.Request, name: str, items: list[JsonObject]) -> Run:
+    async def _add(self, request: web.Request, name: str, items: list[JsonObject], *, replaces: bool = False) -> Run:
         """A call that no model is asked: it has the items as its input, and ends at once."""
         asked: ResponsesRequest = await self._runs.parse(request, {"model": _NO_MODEL, "input": items})
         caller = request[IDENTITY]
-        history = await history_in(self._journal, name, caller)
-        origin = Origin(_NO_MODEL, RESPONSES.name, {}, tuple(asked.items), owner=caller.name)
+        history = () if replaces else await history_in(self._journal, name, caller)
+        origin = Origin(_NO_MODEL, RESPONSES.name, {}, tuple(asked.items), owner=caller.name, replaces=replaces)
         spec = CallSpec(asked.body, history, msgspec.to_builtins(origin))
         new = NewRun(CALL_KIND, msgspec.to_builtins(spec), session=name)
 
@@ -170,8 +190,11 @@ class Conversations:
         runs: list[Run] = []
         before: str | None = None
         while page := await self._journal.runs(session=name, before=before, limit=RUNS_LIMIT):
-            runs += page
+            begins = next((at for at, run in enumerate(page) if _replaces(run)), None)
+            runs += page if begins is None else page[: begins + 1]
             before = page[-1].id
+            if begins is not None:
+                break
         return [item for run in reversed(runs) for item in await self._items_of(run)]
 
     async def _items_of(self, run: Run) -> list[JsonObject]:
@@ -184,6 +207,15 @@ class Conversations:
         key = run.id.removeprefix("run_")
         question = _message(f"in_{key}_0", "user", "input_text", asked.shown or asked.message.text)
         return [question, _message(f"msg_{key}_0", "assistant", "output_text", said)] if said else [question]
+
+
+def _replaces(run: Run) -> bool:
+    """Whether the conversation begins anew with this run's items."""
+    return bool((run.new.input.get("origin") or {}).get("replaces"))
+
+
+def _no_such_item(item_id: str) -> ApiError:
+    return ApiError(404, f"Item with id '{item_id[:80]}' not found.", param="item_id")
 
 
 def _message(item_id: str, role: Literal["user", "assistant"], kind: str, text: str) -> JsonObject:
@@ -211,4 +243,5 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("GET", items, api.items, query=ItemsQuery, answer=_ITEMS, errors=(404,)),
         route("POST", items, api.add_items, body=ItemsBody, answer=_ITEMS, errors=(404, 408, 413)),
         route("GET", f"{items}/{{item_id}}", api.item, answer=_ITEM, errors=(404,)),
+        route("DELETE", f"{items}/{{item_id}}", api.delete_item, answer=_CONVERSATION, errors=(404, 409)),
     )

@@ -143,7 +143,8 @@ def _error(route: Route, status: int) -> JsonObject:
     if status >= 400:
         shape = error_format(route.path)
         ref = {"$ref": _REF.format(name=f"Error_{shape}")}
-        described["content"] = {"text/plain" if shape == "text" else "application/json": {"schema": ref}}
+        schema = ref if route.error is None else {"anyOf": [ref, route.error]}
+        described["content"] = {"text/plain" if shape == "text" else "application/json": {"schema": schema}}
     return described
 
 

@@ -15,7 +15,6 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.fork import ForkRequest
-from tailrace.agent.session import TURN_KIND
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.error_advice import run_advice
 from tailrace.app.models import AGENT, named
@@ -36,7 +35,7 @@ from tailrace.ports import ENDED, Run
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.view import RunView
 from tailrace.runs.view.changes import CallEnded
-from tailrace.server.frontends.client_thread import requester
+from tailrace.server.frontends.conversations import require_steering
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
@@ -255,15 +254,8 @@ class Runs:
         return json_response(schemas.steer_status(await self._app.steering.take_back(run_id, steer_id, by=by)))
 
     async def _steered_run(self, request: web.Request) -> str:
-        """Raises `ApiError` 403 for a model, a platform's chat, or the turn of another requester, which is not the
-        caller's to speak to: what that turn may do was allowed to its requester (J110)."""
         run = await self._journal.get(_run_id(request))
-        check_session(run.new.session, request[IDENTITY], "session")
-        if run.new.kind == TURN_KIND:
-            require_model(self._app, run.new.model or AGENT, request[IDENTITY])
-            if not request[IDENTITY].may_answer(requester(run)):
-                message = "only the key that started this run, or one with the scope 'approvals', may give it messages"
-                raise ApiError(403, message, code="not_the_requester")
+        require_steering(self._app, run, request[IDENTITY])
         return run.id
 
     async def approve(self, request: web.Request) -> web.Response:

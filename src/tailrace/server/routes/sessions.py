@@ -129,7 +129,7 @@ class Sessions:
         begun = min((each.first for each in sessions if each is not None), key=attrgetter("id"), default=None)
         if begun is not None and not caller.owns(owner_of(begun)):
             raise ApiError(403, "another key has begun this session", code="not_your_session", param="id")
-        await self._check_idle(name)
+        await self.check_idle(name)
         await self._pipeline.run_to_end(self._delete(name))
         return web.Response(status=204)
 
@@ -203,7 +203,7 @@ class Sessions:
         if seq > run.last_seq:
             raise ApiError(409, f"the log has {run.last_seq} entries and the cursor says {seq}", code="cursor_ahead")
 
-    async def _check_idle(self, session: str) -> None:
+    async def check_idle(self, session: str) -> None:
         """Raises `ApiError` 409."""
         for kind in _DELETED_KINDS:
             for run in await self._journal.runs(session=session, kind=kind, states=_UNFINISHED, limit=1):

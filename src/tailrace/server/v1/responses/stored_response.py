@@ -52,6 +52,7 @@ class Origin(Value):
     reasoning: bool = False
     owner: str = ""  # the name of the key that made it
     state: JsonObject = msgspec.field(default_factory=dict)  # fields of the response that are ours, not the provider's
+    replaces: bool = False  # the input is all that is left of the conversation: an item was deleted
     steered: bool = False  # a turn over a web socket: told as created at once, and each steer ends it for a successor
     local: bool = False  # not stored: the web socket that asked for it goes on from it
 
