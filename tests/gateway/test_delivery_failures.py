@@ -14,7 +14,6 @@ from proof.memory_platform import Fault, MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import town
-from tailrace.delivery.ledger import DeliverySpec, new_delivery
 from tailrace.delivery.planning.planner import Planner
 from tailrace.delivery.planning.presenter import UNSHOWN, restart_notice
 from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
@@ -30,8 +29,6 @@ from tailrace.delivery.port import (
     Send,
     Typing,
 )
-from tailrace.gateway import deliveries
-from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Run
 from tailrace.runs.recovery import finished
 from tailrace.testing.clock import driven
@@ -171,48 +168,6 @@ async def test_an_answer_in_a_chat_that_puts_the_bot_out_ends_there_and_is_not_r
         await here.write("And now?")
         await asyncio.sleep(60)
         assert here.chat.texts == (half, "Back.")
-
-
-class _Said(logging.Handler):
-    """The first line that has this text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self._text = text
-        self.line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._text in record.getMessage() and not self.line.done():
-            self.line.set_result(record.getMessage())
-
-
-@pytest.mark.parametrize("waited", [False, True])
-async def test_an_answer_for_a_bot_that_was_replaced_is_said_in_the_log_and_given_up_after_a_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited: bool
-) -> None:
-    if waited:
-        monkeypatch.setattr(deliveries, "ANOTHER_ACCOUNT_S", 0.0)
-    url = "sqlite:///t.db"
-    left = DeliverySpec("run_1", Place("telegram", "42"), account="telegram:old")
-    async with open_journal(url, tmp_path / "t.db") as journal:
-        delivery = await journal.create(new_delivery(left))
-    said = _Said("run_1")
-    deliveries.log.addHandler(said)
-    try:
-        async with town(tmp_path, store=url) as here:
-            line = await said.line
-            known = await here.app.journal.get(delivery.id)
-            assert here.platform.performed == []
-    finally:
-        deliveries.log.removeHandler(said)
-    if waited:
-        assert line.endswith("the answer of run run_1 is given up: its bot is no longer in the config")
-        assert known.finished is not None
-        assert known.finished.error is not None
-        assert known.finished.error.message == "its bot is no longer in the config"
-    else:
-        assert "the answer of run run_1 waits for another bot than the config has" in line
-        assert known.finished is None
 
 
 @driven

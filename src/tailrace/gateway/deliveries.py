@@ -33,13 +33,11 @@ from tailrace.journal.storage_wait import warning_level
 from tailrace.ports import ENDED, Run
 from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import ClaimedRun
-from tailrace.runs.recovery import take_over as claim_orphan
 from tailrace.runs.signals import run_beside
 
 log = logging.getLogger("tailrace.gateway")
 MAX_DEFERRED = 8  # times that a delivery whose run cannot be read is deferred, before the chat is told
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
-ANOTHER_ACCOUNT_S = 86_400.0  # that a delivery waits for an account that no process serves
 HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
 BELOW_S = 10.0  # for what a message stands below
 LOOK_S = 0.25  # between two looks for runs that were left to the next process
@@ -277,22 +275,6 @@ class Deliveries(RunHost["_Delivery"]):
     def _wants(self, run: Run) -> bool:
         accounts = {""} if self._lease is None else {"", self._lease.account}
         return platform_of(run) == self._platform.name and account_of_delivery(run) in accounts
-
-    async def see_to_other_accounts(self) -> None:
-        """Deliveries for an account that neither this config nor another process has are logged at each start, and
-        given up after `ANOTHER_ACCOUNT_S`."""
-        await self._processes.look()
-        for run in await self._journal.orphans():
-            if run.new.kind != DELIVERY or platform_of(run) != self._platform.name or self._wants(run):
-                continue
-            if self._processes.successors(serving=account_of_delivery(run)):
-                continue
-            of = f"{self._platform.name}: the answer of run {run.new.input.get('run_id')}"
-            if self._clock() - run.created_at < ANOTHER_ACCOUNT_S:
-                log.warning("%s waits for another bot than the config has; it is given up after a day", of)
-            elif claimed := await claim_orphan(self._journal, run.id, self._owner, lease_s=self._lease_s):
-                await Ledger(self._journal, claimed).close(error="its bot is no longer in the config")
-                log.warning("%s is given up: its bot is no longer in the config", of)
 
     def _execution(self, claimed: ClaimedRun) -> _Delivery:
         return _Delivery(self, claimed)

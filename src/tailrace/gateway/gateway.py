@@ -312,7 +312,6 @@ class PlatformRunner:
     async def _serve(self) -> None:
         async with FlatTaskGroup() as group:
             group.create_task(self._stay_connected())
-            group.create_task(self._see_to_other_accounts())
             group.create_task(self._take_deliveries_over())
             group.create_task(self._ask_elsewhere())
 
@@ -331,12 +330,6 @@ class PlatformRunner:
                 await asyncio.sleep(self._processes.interval_s)
             else:
                 return
-
-    async def _see_to_other_accounts(self) -> None:
-        try:
-            await self.deliveries.see_to_other_accounts()
-        except JournalError as exc:
-            log.warning("%s: whether answers wait for another bot is not known: %s", self.platform.name, exc)
 
     async def _stay_connected(self) -> None:
         """Reconnects with backoff, to the end of the process: what is left to be shown then may need the connection.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tailrace.messages import Value
 
 REQUESTER = "cli"  # who answers the approvals of these runs: the user at this machine
-# The same user on the page, or with a client, of a server without keys: all who reach it on this machine are the user.
-SERVER_REQUESTER = "local"
 
 
 class Options(Value):

@@ -20,39 +20,7 @@ from tailrace.errors import ConfigError
 from tailrace.plugins.installed import platforms, store_examples
 from tailrace.system.private_files import make_private_directory, make_private_file
 
-TEMPLATE = """\
-# Tailrace. Every key is optional; what is not here has its default.
-# Secrets stay in the environment: a key that ends in _env holds the name of a variable.
-
-model:
-  provider: {provider}
-  name: {model}
-  # Who stands in, in this order, when the model cannot be reached or breaks off:
-  # fallbacks: [{{provider: openrouter, name: minimax/minimax-m2.7}}]
-{providers}
-streaming:
-  enabled: true            # tokens appear as they are made; per surface: {surfaces}
-
-agent:
-  max_turns: 50            # model calls of one turn
-  show_reasoning: false    # what the model thinks, dimmed
-
-approvals:
-  mode: ask                # ask, deny or yolo: what becomes of a dangerous command
-  timeout_s: 60            # no answer means no
-  edits: allow             # ask: each change of a file is shown before it is made
-  # allow: ["git push *"]  # never asked about
-
-# checkpoints:
-#   enabled: true          # before a turn's first change, on every surface; in a terminal also without it
-
-# store: {{url: "sqlite:///tailrace.db"}}        # or {stores}, for several machines
-# server:
-#   host: 127.0.0.1
-#   port: 8642
-#   workers: 1                                 # processes that share the port
-#   aliases: {{"claude-*": "anthropic/*"}}       # bare model names of clients
-{platforms}"""
+TEMPLATE = Path(__file__).with_name("new_config.txt")  # braces as in `str.format`
 
 
 def new_config(provider: str, model: str, *, base_url: str = "", key_env: str = "") -> str:
@@ -63,7 +31,7 @@ def new_config(provider: str, model: str, *, base_url: str = "", key_env: str = 
     if key_env:
         settings.append(f"key_env: {key_env}")
     providers = f"\nproviders:\n  {provider}: {{{', '.join(settings)}}}\n" if settings else ""
-    return TEMPLATE.format(
+    return TEMPLATE.read_text(encoding="utf-8").format(
         provider=provider,
         model=json.dumps(model),
         providers=providers,

@@ -120,7 +120,7 @@ def _open_paths(config: Config) -> list[Path]:
 def _open_to_others(config: Config) -> Iterator[Finding]:
     if found := _open_paths(config):
         names = ", ".join(map(str, found))
-        advice = f"{typed('doctor --fix')}, or: chmod go-rwx {shlex.join(map(str, found))}"
+        advice = f"chmod go-rwx {shlex.join(map(str, found))}  # or: {typed('doctor --fix')}"
         yield Finding("broken", f"other users of this machine may read {names}", advice)
 
 

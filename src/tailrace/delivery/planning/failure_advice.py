@@ -1,4 +1,4 @@
-"""What a person can do about a run that failed: one table, for two readers.
+"""What a person can do about a run that failed: one table (`failure_advice.toml`), for two readers.
 
 The operator reads it in the terminal and on the page, and can change the config: `app/error_advice.py` fills in what
 the config says of the provider. A guest reads it in a chat and may not run the bot: those words name no variable and
@@ -7,7 +7,10 @@ no address of its machine. Pure.
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 from tailrace.events import RunFailure
 from tailrace.providers.transport.port import CANNOT_CONNECT
@@ -28,7 +31,7 @@ Problem: TypeAlias = Literal[
 ]
 
 
-class Advice(NamedTuple):
+class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`operator`: one line without a full stop; `error_advice` fills in what is in braces. `guest`: sentences, with
     commands after "/"."""
 
@@ -36,52 +39,7 @@ class Advice(NamedTuple):
     guest: str
 
 
-ADVICE: Final[dict[Problem, Advice]] = {
-    "unreachable": Advice(
-        "{unreachable}",
-        "The model cannot be reached. Ask again later; if it stays so, tell the operator of this bot.",
-    ),
-    "too_long": Advice(
-        "too long for this model: send less, begin a new conversation, or choose another model",
-        "This is too long for the model: send less, or begin a new conversation with /new.",
-    ),
-    "media": Advice(
-        "this model does not take the image or file: ask without it, or choose another model",
-        "This model does not take the image or file: ask without it, or choose another model with /model.",
-    ),
-    "key": Advice(
-        "{key}",
-        "The provider refused this bot's key. The operator has to change that; /model chooses another model.",
-    ),
-    "quota": Advice(
-        "the account has no quota left: add credit, or choose another model",
-        "The account of this bot has no quota left. The operator can add some; /model chooses another model.",
-    ),
-    "rate": Advice(
-        "too many requests: ask again {wait}, or choose another model",
-        "The provider has too many requests: ask again {wait}, or choose another model with /model.",
-    ),
-    "forbidden": Advice(
-        "{account} may not use this model, or not from here",
-        "The provider does not let this bot do that. The operator may change it; /model chooses another model.",
-    ),
-    "not_found": Advice(
-        "{not_found}",
-        "The provider does not have this model, or not at this address: /model chooses another one.",
-    ),
-    "malformed": Advice(
-        "the same request will be refused again: change it, or choose another model",
-        "The same would be refused again: ask in another way, begin anew with /new, or choose another /model.",
-    ),
-    "broken": Advice(
-        "the fault is at {provider}: ask again later, or choose another model",
-        "The fault is at the provider: ask again later, or choose another model with /model.",
-    ),
-    "timeout": Advice(
-        "the provider is slow or overloaded: ask again, or raise call.first_token_timeout_s",
-        "The fault is at the provider: ask again later, or choose another model with /model.",
-    ),
-}
+ADVICE: Final = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=dict[Problem, Advice])
 _BY_STATUS: Final[dict[int, Problem]] = {
     400: "malformed",
     401: "key",
