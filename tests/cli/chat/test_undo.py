@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from cli.chat.test_resume import Shown
+from scripted_agent import STALLED
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.cli.chat.conversation import Conversation
 from tailrace.cli.chat.options import Options
 from tailrace.cli.chat.slash_commands import run_slash_command
 from tailrace.config.load import load
-from tailrace.testing.provider import FaultyProvider, Reply, call, reply
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 CHANGE = reply(call("write_file", {"path": "notes.txt", "content": "two\n"}))
@@ -42,7 +43,9 @@ class Terminal(Shown):
 
 
 @asynccontextmanager
-async def chatting(tmp_path: Path, *script: Reply, **config: Any) -> AsyncIterator[tuple[Terminal, Conversation, Path]]:
+async def chatting(
+    tmp_path: Path, *script: Reply | Scenario, **config: Any
+) -> AsyncIterator[tuple[Terminal, Conversation, Path]]:
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
     work.mkdir()
@@ -125,6 +128,15 @@ async def test_a_plan_is_made_then_carried_out(tmp_path: Path) -> None:
         ("a faster mill", True),
         ("I agree: carry out the plan.", False),
     ]
+
+
+async def test_a_turn_that_may_change_files_does_not_go_on_in_a_plan(tmp_path: Path) -> None:
+    """It would take the next message, too."""
+    async with chatting(tmp_path, STALLED) as (terminal, conversation, _):
+        terminal._ends = run = await conversation.app.agents.submit(conversation.turn("Change it."))
+        await run_slash_command("/plan on", conversation, terminal)
+        assert (await conversation.app.journal.get(run.id)).state == "stopped"
+        assert conversation.options.plan
 
 
 async def test_yolo_is_switched_on_by_a_word_alone(tmp_path: Path) -> None:

@@ -351,6 +351,8 @@ async def _plan(call: SlashCall) -> None:
         return
     if call.argument.lower() != "go":
         on = _switched(call, call.conversation.options.plan, "plan")
+        if on:
+            await call.surface.interrupt()  # the turn under way may change files, and would take the next message
         call.conversation.switch(plan=on)
         said = "on: it reads and proposes, nothing is changed; /plan go carries the plan out" if on else "off"
         call.surface.notify(f"plan mode {said}")
