@@ -52,7 +52,7 @@ async def test_turns_a_reload_a_second_tab_and_a_lost_connection(devtools: str, 
         other = await browser.tab(await tab.value("location.href"))
         await other.until_shown("word10 ")
         for stream in [*server.pipeline._streams]:
-            stream._drop()
+            stream.drop()
         texts = [await shown(each) for each in (tab, other)]
         asked = [message["content"] for message in server.provider.requests[-1].json()["messages"][1:]]
     assert texts == [["Hi.", "Hello.", "Count.", WORDS]] * 2

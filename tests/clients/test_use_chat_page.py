@@ -120,7 +120,7 @@ async def test_a_lost_connection_is_resumed_when_the_page_is_looked_at(
         await tab.send("Count.")
         await tab.until_shown("word5 ")
         for stream in [*server.pipeline._streams]:
-            stream._drop()
+            stream.drop()
         await tab.until('document.querySelector("[role=alert]") !== null')
         await tab.value('document.dispatchEvent(new Event("visibilitychange"))')
         await tab.until_shown("word60")
@@ -135,7 +135,7 @@ async def cut_off_and_ended(server: RunningServer, tab: chromium.Tab) -> None:
     await tab.send("Count.")
     await tab.until_shown("word5 ")
     for stream in [*server.pipeline._streams]:
-        stream._drop()
+        stream.drop()
     await tab.until('document.querySelector("[role=alert]") !== null')
     run = (await server.json("GET", "/runs"))[1]["data"][0]["id"]
     async with asyncio.timeout(chromium.PATIENCE_S):

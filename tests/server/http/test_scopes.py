@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from server.http_server import RunningServer, running_server
@@ -249,3 +251,23 @@ async def test_a_key_that_is_revoked_during_a_reload_of_the_config_stays_revoked
         await take_up()
         answers = [await server.json("GET", "/runs", headers={"X-Api-Key": key}) for key in (ann, bob)]
     assert [status for status, _ in answers] == [401, 200]
+
+
+async def test_streams_end_when_their_key_is_revoked(tmp_path: Path) -> None:
+    """Those of a session and of the approvals have no end of their own."""
+    (ann, ann_digest), (bob, bob_digest) = new_key(), new_key()
+    async with running_server(tmp_path) as server:
+        bobs = {"bob": StoredKey(bob_digest, ("runs",))}
+        server.app.take_stored_keys({**bobs, "ann": StoredKey(ann_digest, ("runs",))})
+        url = server.url + "/approvals/stream"
+        async with (
+            server.client.get(url, headers={"X-Api-Key": ann}) as anns,
+            server.client.get(url, headers={"X-Api-Key": bob}) as bobs_stream,
+            asyncio.timeout(30),
+        ):
+            await anns.content.readuntil(b"\n\n")
+            await bobs_stream.content.readuntil(b"\n\n")
+            server.app.take_stored_keys(bobs)
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await anns.content.read()
+            assert not bobs_stream.content.at_eof()

@@ -132,7 +132,7 @@ async def test_a_lost_connection_is_taken_up_where_it_broke(devtools: str, tmp_p
         for word in ("word10 ", "word30 "):
             await tab.until_shown(word)
             for stream in tuple(server.pipeline._streams):
-                stream._drop()
+                stream.drop()
             await tab.until_shown("Reconnecting")
         assert await answer(tab) == WORDS
         seen = await tab.value("seen")

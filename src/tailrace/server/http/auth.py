@@ -147,6 +147,10 @@ class Authoriser:
         identity.require(access)
         return identity
 
+    def lets_in(self, caller: Identity) -> bool:
+        """Whether a caller who was let in before still is."""
+        return not self.required or caller in self._keys.values()
+
     def _identify(self, headers: Mapping[str, str]) -> Identity | None:
         kind, _, token = headers.get("Authorization", "").partition(" ")
         given = token.strip() if kind.lower() == "bearer" else ""

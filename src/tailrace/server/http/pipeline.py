@@ -81,7 +81,7 @@ class RequestPipeline:
         self._draining = asyncio.Event()
         self._authoriser = authoriser
         self._limits = app.limits
-        app.on_stored_keys = self._take_stored_keys
+        app.on_stored_keys = lambda: self._take_keys(app.config)
         app.own_report.requests = lambda: self.in_flight
         self._origins = origins
         self._heads = ResponseHeads(origins)
@@ -90,7 +90,7 @@ class RequestPipeline:
         self.body_budget = body_budget if body_budget is not None else BodyBudget(128_000_000)
         self._in_flight: set[asyncio.Task[Any]] = set()
         self._stopping = False
-        self._streams: set[EventStream] = set()
+        self._streams: dict[EventStream, Identity] = {}
         self._viewed: dict[asyncio.Task[Any], str] = {}  # the runs that requests show to their ends
         self._cut: set[asyncio.Task[Any]] = set()  # requests that were told to end before all others
         self._background: set[asyncio.Task[Any]] = set()
@@ -113,14 +113,18 @@ class RequestPipeline:
                 "without any key the server would serve every client; that needs a restart", key="server.keys"
             )
 
-        async def take_up() -> None:  # stored keys may have been revoked meanwhile
-            self._authoriser = Authoriser.of(config, self.app.stored_keys, required=self._authoriser.required)
+        async def take_up() -> None:
+            self._take_keys(config)  # stored keys may have been revoked meanwhile
 
         return take_up
 
-    def _take_stored_keys(self) -> None:
-        """A server that asked for a key goes on to do so when its last one is revoked: it opens to no one (J117)."""
-        self._authoriser = Authoriser.of(self.app.config, self.app.stored_keys, required=self._authoriser.required)
+    def _take_keys(self, config: Config) -> None:
+        """A server that asked for a key goes on to do so when its last one is revoked: it opens to no one (J117).
+        Streams of a key that is no longer let in end here: some have no end of their own."""
+        self._authoriser = Authoriser.of(config, self.app.stored_keys, required=self._authoriser.required)
+        for stream, caller in self._streams.items():
+            if not self._authoriser.lets_in(caller):
+                stream.drop()
 
     @property
     def needs_key(self) -> bool:
@@ -152,7 +156,7 @@ class RequestPipeline:
         ping = dialect.ping if dialect is not None else b""
         stream = EventStream(self, request, self._loop, error_frame=error_frame, headers=headers, ping=ping)
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
-        self._streams.add(stream)
+        self._streams[stream] = request[IDENTITY]
         if run_id:
             self.shows(run_id)
         self._viewers[0] += 1
@@ -295,7 +299,7 @@ class RequestPipeline:
         finally:
             if (stream := values.pop(STREAM, None)) is not None:
                 stream.close()
-                self._streams.discard(stream)
+                del self._streams[stream]
                 self._viewers[0] -= 1
             self._viewed.pop(task, None)
             self._cut.discard(task)

@@ -155,7 +155,7 @@ class EventStream:
         self._written += len(data)
         self._last_sent = self._loop.time()
         if transport.get_write_buffer_size() > self._max_pending_bytes:
-            self._drop()
+            self.drop()
 
     def write_between(self, prefix: bytes, suffix: bytes) -> Callable[[bytes], float]:
         """For events that differ in what stands between these bytes alone: sends one, and returns the time."""
@@ -180,7 +180,7 @@ class EventStream:
             self._written += len(sent)
             self._last_sent = self._loop.time()
         if transport.get_write_buffer_size() > self._max_pending_bytes:
-            self._drop()
+            self.drop()
 
     def send_shared(self, data: bytes) -> bool:
         """Sends whole events that other streams are sent too, one after the other: what they are on the connection is
@@ -244,7 +244,7 @@ class EventStream:
         """Ends a stream that has begun with an error event, never with a regular end. Inside an event nothing else can
         be said: the connection is aborted, and the client comes back with the last whole event."""
         if self._inside_event:
-            self._drop()
+            self.drop()
             raise ConnectionResetError("the stream ended inside an event")
         return await self.end(self._maker.stream_failure(self._request, error, self._error_frame))
 
@@ -256,7 +256,7 @@ class EventStream:
         if transport is not None and (pending := transport.get_write_buffer_size()):
             taken = self._written - pending
             if taken <= self._taken:
-                self._drop()
+                self.drop()
                 return
             self._taken, due = taken, now + timing.stuck_s
         else:
@@ -266,7 +266,7 @@ class EventStream:
                 due = now + self._silence_s
         self._timer = self._loop.call_at(due, self._on_timer)
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
         """Aborts the connection and discards its buffer; the handler is then cancelled."""
         self._timer.cancel()
         if self._transport is not None:
