@@ -16,7 +16,7 @@ from proof.memory_platform import MemoryPlatform
 from bench.table import Table
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer
 from tailrace.delivery.ledger import DeliverySpec, Ledger, new_delivery
-from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.planning.state import Showing
 from tailrace.delivery.port import Capabilities, Place, Typing, Window
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.split import CURSOR, parts

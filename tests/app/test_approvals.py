@@ -17,6 +17,7 @@ from tailrace.app.approvals import (
     AlwaysApproval,
     AlwaysApprovals,
     JournalApprovals,
+    QuestionsElsewhere,
     WaitingApproval,
     find_approval,
 )
@@ -186,7 +187,8 @@ async def test_N168_whose_questions_are_asked_at_another_surface(
             async for _ in app.journal.tail(run.id):
                 if listed := await app.waiting.listed():
                     break
-            surface, questions = AskedSurface(), app.questions_elsewhere("cli")
+            surface = AskedSurface()
+            questions = QuestionsElsewhere(app.agents, app.waiting, app.config, "cli", lambda: app.stored_keys)
             assert questions.is_asked(listed[0]) == is_asked
             if not is_asked:
                 await app.agents.stop(run.id)

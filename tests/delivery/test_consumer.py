@@ -12,7 +12,7 @@ from proof.memory_platform import Fault, LostReply, MemoryPlatform
 from delivery.planning.played_plans import EDITING
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DeliverySpec, Ledger
-from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.planning.state import Showing
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Refused, Send, Upload, Window
 from tailrace.delivery.text.split import CURSOR
 from tailrace.events import (

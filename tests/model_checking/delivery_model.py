@@ -17,8 +17,9 @@ from proof.model_checking import Step
 
 from tailrace.delivery import port
 from tailrace.delivery.planning.pace import Pace
-from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
+from tailrace.delivery.planning.planner import Planner
 from tailrace.delivery.planning.presenter import Presenter
+from tailrace.delivery.planning.state import Done, Showing, Wait
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
 from tailrace.events import Delivered, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
 

@@ -20,7 +20,7 @@ from tailrace.app import App, open_app
 from tailrace.calls.service import CallSpec
 from tailrace.config.load import load
 from tailrace.delivery.ledger import DeliverySpec
-from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.planning.state import Showing
 from tailrace.delivery.port import Capabilities, Place
 from tailrace.events import AnswerKept, LlmDelta, MessageChunk
 from tailrace.flows.definition.definition import parsed

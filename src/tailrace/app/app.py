@@ -25,13 +25,7 @@ from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
 from tailrace.agent.turn_spec import TurnSpec
-from tailrace.app.approvals import (
-    JournalApprovals,
-    QuestionsElsewhere,
-    WaitingApproval,
-    WaitingApprovals,
-    check_approvals,
-)
+from tailrace.app.approvals import JournalApprovals, WaitingApprovals, check_approvals
 from tailrace.app.costs import Costs
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.health import PlatformsDown
@@ -41,13 +35,16 @@ from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.operations.node_reports import NodeReports
 from tailrace.app.operations.own_report import OwnReport
 from tailrace.app.operations.recent_calls import RecentCallsLog
+from tailrace.app.programs.mcp_servers import connected_mcp_servers
 from tailrace.app.programs.program import NO_PROGRAM, AgentProgram
+from tailrace.app.programs.prompts import PLAN_PROMPT, system_prompt
 from tailrace.app.programs.sub_agents import called_by
 from tailrace.app.project_rules import ProjectRules, project_rules
-from tailrace.app.secrets.config_secrets import mcp_secrets, redactor_of, secrets_of
+from tailrace.app.secrets.config_secrets import redactor_of, secrets_of
 from tailrace.app.steering import Steering
 from tailrace.app.telemetry.tracer_provider import tracer_provider_of
 from tailrace.app.usage.ledger import UsageLedger
+from tailrace.app.usage.left_calls import LeftCalls
 from tailrace.app.usage.limits import KeyLimits
 from tailrace.app.usage.stored_keys import StoredKey, followed_keys
 from tailrace.calls.raw_model import verbatim_routes
@@ -65,7 +62,6 @@ from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
-from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.charged_to import platform_of
@@ -186,7 +182,7 @@ class App:
             durability="fsync" if config.store.durability == "fsync" else "committed",
         )
         for service in self._services:
-            service.left_calls = _LeftCalls(self.caller, models)
+            service.left_calls = LeftCalls(self.caller, models)
 
     def take_config(self, config: Config) -> None:
         """From now on uses the models and keys of this config; nothing else in it may differ. Runs under way go on as
@@ -264,17 +260,6 @@ class App:
                 await self.processes.announce_hand_over()
             except JournalError as exc:
                 log.warning("other processes go on with the runs of this one a little later: %s", exc)
-
-    def questions_elsewhere(self, requester: str) -> QuestionsElsewhere:
-        """For the person at a surface of this machine, which asks about the `requester`'s own runs by itself. Where the
-        server has keys, no one but a run's requester may answer without one."""
-
-        def is_asked(waiting: WaitingApproval) -> bool:
-            server, by = self.config.server, waiting.asked.requester
-            keys = self.stored_keys or server.keys or self.config.secret(server.key_env)
-            return by != requester and not keys and not platform_of(by)
-
-        return QuestionsElsewhere(self.journal, self.agents, requester, is_asked)
 
     @property
     def degraded(self) -> Mapping[str, str]:
@@ -424,39 +409,7 @@ class App:
         return TurnSnapshots(root, directory, label=label, turn=run.id, limits=limits, required=required)
 
 
-class _LeftCalls:
-    """What becomes of the model calls that dead processes left behind."""
-
-    def __init__(self, caller: Caller, models: Models) -> None:
-        self._caller = caller
-        self._models = models
-
-    def count(self, lost: UsageRecorded) -> None:
-        self._caller.count_lost(lost)
-
-    async def cancel(self, answer: ResumableAnswer) -> None:
-        choice = ModelChoice(provider=answer.provider, name=answer.model)
-        await self._caller.cancel_answer(answer, self._models.routes(choice))
-
-
 _NO_TOOLS = SessionTools()
-PLAN_PROMPT = (
-    "You are in plan mode: the user wants to agree before anything is changed. Read what you need; a call that changes "
-    "anything is refused. Answer with the plan: what you would change, where, and how you would check it."
-)
-
-
-def system_prompt(directory: Path, *, with_tools: bool) -> str:
-    """What the agent is told about itself. Short: every turn pays for it."""
-    if not with_tools:
-        return "You are a helpful assistant. Answer plainly and to the point."
-    return (
-        "You are Tailrace, an agent that works for its user through tools. "
-        f"Your working directory is {directory}. "
-        "Say briefly what you are about to do before you call a tool; call tools only when they help. "
-        "If a tool was refused, denied or interrupted, say so and do not pretend it ran. "
-        "When you are done, answer plainly and to the point, in Markdown where it helps."
-    )
 
 
 @asynccontextmanager
@@ -492,7 +445,7 @@ async def open_app(
         try:
             if warm_up and config.model.provider == LOCAL:
                 await models.local.start()
-            async with _mcp_servers(config) as mcp:
+            async with connected_mcp_servers(config) as mcp:
                 app = App(
                     config,
                     journal,
@@ -514,19 +467,3 @@ async def open_app(
                         await app.release()
         finally:
             await models.local.aclose()
-
-
-@asynccontextmanager
-async def _mcp_servers(config: Config) -> AsyncGenerator[McpServers | None, None]:
-    """The MCP servers, those that can be reached connected. One that cannot is said, and does not stop the rest."""
-    if not config.mcp.servers:
-        yield None
-        return
-    from tailrace.tools.mcp.servers import McpServers
-
-    environment = config.environment.without(()) | mcp_secrets(config)
-    async with McpServers(config.mcp.servers, environment=environment) as servers:
-        await servers.tools()
-        for problem in servers.problems.values():
-            log.warning("%s", problem)
-        yield servers

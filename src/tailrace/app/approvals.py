@@ -220,6 +220,14 @@ class WaitingApprovals:
         waiting = [found[approval_id] for approval_id in posted if approval_id in found]
         return sorted(waiting, key=lambda each: (each.asked.asked_at, each.asked.approval_id))
 
+    async def answer_of(self, waiting: WaitingApproval) -> ApprovalAnswered | None:
+        try:
+            events = [entry.event for entry in await self._journal.facts(waiting.run.id)]
+        except RunNotFound:
+            return None
+        answers = (event for event in events if isinstance(event, ApprovalAnswered))
+        return next((each for each in answers if each.approval_id == waiting.asked.approval_id), None)
+
     async def version(self) -> bytes | None:
         """Read it before the list: `next_version` then misses no change of it."""
         return await self._journal.get_value(*_CHANGED)
@@ -258,15 +266,20 @@ class QuestionsElsewhere:
     platform's people, who are asked in their chats."""
 
     def __init__(
-        self, journal: Journal, agents: AgentService, requester: str, is_asked: Callable[[WaitingApproval], bool]
+        self,
+        agents: AgentService,
+        waiting: WaitingApprovals,
+        config: Config,
+        requester: str,
+        stored_keys: Callable[[], Collection[str]],
     ) -> None:
-        """`requester`: as the surface's own runs have it. `is_asked`: whether the person may answer this question, and
-        is not asked by the surface itself."""
-        self._journal = journal
-        self._waiting = WaitingApprovals(journal)
+        """`requester`: of the runs that the surface asks about by itself. Where the server has keys, no one but a run's
+        requester may answer without one."""
+        self._waiting = waiting
         self._agents = agents
+        self._config = config
         self._requester = requester
-        self.is_asked = is_asked
+        self._stored_keys = stored_keys
         self.asked: dict[str, WaitingApproval] = {}  # by approval
 
     async def watch(self, surface: QuestionSurface) -> None:
@@ -275,7 +288,7 @@ class QuestionsElsewhere:
             known = await self._waiting.version()
             now = {each.asked.approval_id: each for each in await self._waiting.listed() if self.is_asked(each)}
             for gone in [self.asked.pop(key) for key in self.asked.keys() - now.keys()]:
-                surface.take_away(gone, await self._answer_of(gone))
+                surface.take_away(gone, await self._waiting.answer_of(gone))
             for key, each in now.items():  # the oldest first
                 if key not in self.asked:
                     self.asked[key] = each
@@ -284,21 +297,19 @@ class QuestionsElsewhere:
                 async with asyncio.timeout(LOOK_AGAIN_S if now else None):
                     await self._waiting.next_version(known)
 
-    async def answer(self, approval_id: str, decision: Decision, reason: str = "") -> None:
-        """A no-op for one that is no longer asked. Raises `TailraceError`."""
+    async def answer(self, approval_id: str, decision: Decision, reason: str = "") -> bool:
+        """False, and a no-op, for one that is not asked here. Raises `TailraceError`."""
         if (waiting := self.asked.get(approval_id)) is not None:
             with suppress(RunSealed):
                 await self._agents.answer(
                     waiting.run.id, approval_id, decision, by=self._requester, reason=reason, authorised=True
                 )
+        return waiting is not None
 
-    async def _answer_of(self, waiting: WaitingApproval) -> ApprovalAnswered | None:
-        try:
-            events = [entry.event for entry in await self._journal.facts(waiting.run.id)]
-        except RunNotFound:
-            return None
-        answers = (event for event in events if isinstance(event, ApprovalAnswered))
-        return next((each for each in answers if each.approval_id == waiting.asked.approval_id), None)
+    def is_asked(self, waiting: WaitingApproval) -> bool:
+        by, server = waiting.asked.requester, self._config.server
+        keys = self._stored_keys() or server.keys or self._config.secret(server.key_env)
+        return by != self._requester and not platform_of(by) and not keys
 
 
 def _open_questions(facts: Sequence[Entry]) -> list[ApprovalAsked]:

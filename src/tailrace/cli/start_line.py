@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.error_place import with_place
 from tailrace.config.load import CONFIG_FILE, Config
-from tailrace.config.sections import without_credentials
 from tailrace.errors import ConfigError
+from tailrace.values.urls import without_credentials
 
 
 def start_line(config: Config, platforms: Iterable[str]) -> str:

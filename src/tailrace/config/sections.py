@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from tailrace.config.quirks import Quirk
 from tailrace.messages import Dialect
 from tailrace.plugins.installed import bus_examples, bus_for, platforms, problems, reject, store_examples, store_for
+from tailrace.values.urls import without_credentials
 
 Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
 Days = Annotated[float, Meta(gt=0, description="a number of days above 0")]
@@ -134,22 +135,6 @@ class _Shown:
                 return f"{{{', '.join(shown)}}}"
             case value:
                 return repr(value)
-
-
-def without_credentials(url: str) -> str:
-    """The address as it may be shown."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "…"
-    _, at, host = parts.netloc.rpartition("@")
-    if "@" in parts.path + parts.query + parts.fragment:  # a password with a "/", "?" or "#" that is not encoded
-        return f"{parts.scheme}://…"
-    if not (at or parts.query or parts.fragment):
-        return url
-    return urlunsplit(
-        (parts.scheme, f"…@{host}" if at else host, parts.path, "…" if parts.query or parts.fragment else "", "")
-    )
 
 
 # ── models and providers ─────────────────────────────────────────────────────────────────────────────────────

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 from tailrace.delivery import port
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.pace import Pace
-from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
+from tailrace.delivery.planning.planner import Planner
 from tailrace.delivery.planning.presenter import Presenter
+from tailrace.delivery.planning.state import Done, Showing, Wait
 from tailrace.errors import StaleEpoch
 from tailrace.events import PIECES, ApprovalAsked, Entry, RunFinished
 from tailrace.events.speakers import one_line_name

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import Chrome
+from tailrace.delivery.planning.state import Showing
 from tailrace.delivery.port import Place
 from tailrace.events import Delivered, RunFailure, RunFinished
 from tailrace.journal.fold import DELIVERY

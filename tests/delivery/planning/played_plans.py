@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from proof.memory_platform import ChatView, Fault
 
 from tailrace.delivery.planning.pace import Pace
-from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
+from tailrace.delivery.planning.planner import Planner
 from tailrace.delivery.planning.presenter import Chrome, Presenter
+from tailrace.delivery.planning.state import Done, Showing, Wait
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Open, Place, Send, Window
 from tailrace.events import AnyEvent, Delivered, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
 

@@ -22,7 +22,7 @@ from delivery.planning.played_plans import (
     once,
     sends,
 )
-from tailrace.delivery.planning.planner import Done, Showing, Wait
+from tailrace.delivery.planning.state import Done, Showing, Wait
 from tailrace.delivery.port import (
     AnyAction,
     AnyReply,

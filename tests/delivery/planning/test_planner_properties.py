@@ -14,7 +14,8 @@ from proof.memory_platform import Fault, LostReply
 from delivery.planning.played_plans import PLACE, Stage, numbered
 from properties import examples
 from tailrace.delivery.planning.outline import TextSlot
-from tailrace.delivery.planning.planner import NOTHING_MORE, Done, Showing
+from tailrace.delivery.planning.planner import NOTHING_MORE
+from tailrace.delivery.planning.state import Done, Showing
 from tailrace.delivery.port import (
     AnyAction,
     Append,

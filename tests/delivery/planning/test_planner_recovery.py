@@ -18,9 +18,9 @@ from delivery.planning.played_plans import (
     once,
     sends,
 )
-from tailrace.delivery.planning.planner import Done, Showing
 from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
+from tailrace.delivery.planning.state import Done, Showing
 from tailrace.delivery.port import (
     AnyAction,
     Capabilities,

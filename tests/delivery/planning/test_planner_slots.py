@@ -10,7 +10,7 @@ import pytest
 from proof.memory_platform import Fault, LostReply
 
 from delivery.planning.played_plans import EDITING, PLACE, Stage, answer, edits, numbered
-from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.planning.state import Showing
 from tailrace.delivery.port import (
     AnyAction,
     Button,

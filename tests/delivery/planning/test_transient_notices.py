@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from delivery.planning.played_plans import EDITING, Stage, answer, numbered
-from tailrace.delivery.planning.planner import Showing, Wait
+from tailrace.delivery.planning.state import Showing, Wait
 from tailrace.delivery.planning.transient_notices import LONG_RUN_S
 from tailrace.delivery.port import Capabilities, Delete, Edit, Send, Typing, Window
 from tailrace.events import (

@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
-from tailrace.app.app import _mcp_servers
+from tailrace.app.programs.mcp_servers import connected_mcp_servers
 from tailrace.config.load import load
 from tailrace.config.sections import McpServer
 from tailrace.events import ApprovalAsked, GatewayNotice
@@ -328,6 +328,6 @@ async def test_a_key_that_was_kept_in_the_file_is_sent(tmp_path: Path, here: Wor
         kept.chmod(0o600)
         home = {"url": f"http://127.0.0.1:{port}/sse", "key_env": "HASS_TOKEN"}
         (tmp_path / "config.yaml").write_text(json.dumps({"mcp": {"servers": {"home": home}}}))
-        async with _mcp_servers(load({"PATH": PATH}, tmp_path)) as offered:
+        async with connected_mcp_servers(load({"PATH": PATH}, tmp_path)) as offered:
             assert offered is not None
             assert (await (await offered.tools())["home__token"].run({}, here)).output == "Bearer t-123"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.errors import Retryable
-from tailrace.messages import ModelRequest, Value
+from tailrace.messages import EventForm, ModelRequest, Value
 from tailrace.providers.attempt import Route
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, ForwardingListener
 
@@ -103,6 +103,9 @@ class _Watch(ForwardingListener):
     def __init__(self, log: RecentCallsLog, inner: CallListener) -> None:
         self._inner, self._log = inner, log
         self.deltas = inner.deltas  # type: ignore[method-assign]  # costs a token nothing
+
+    def relay(self, form: EventForm) -> Callable[[bytes], float] | None:
+        return self._inner.relay(form)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._log.note(attempt)

@@ -42,6 +42,11 @@ class Question(msgspec.Struct, frozen=True):
     shown: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def typed(self) -> str:
+        """For the input line."""
+        return self.shown or self.message.text
+
 
 class _Attached(msgspec.Struct, frozen=True):
     label: str

@@ -84,7 +84,7 @@ class ScreenChat:
         self._under_way: Run | None = None  # of the session that is gone on with
         self._home = Path(config.environment.get("HOME") or "/")
         self._screen = self._new_screen()
-        self._elsewhere = conversation.app.questions_elsewhere(REQUESTER)
+        self._elsewhere = ScreenQuestions(conversation.app, REQUESTER, self._transcript, self._screen.changed)
 
     def _new_screen(self) -> TerminalScreen:
         app = self._conversation.app
@@ -195,7 +195,7 @@ class ScreenChat:
             self.notify(f"error: {exc}")
         else:
             if (question := self._sent.pop(steer_id, None)) is not None:  # Esc was not pressed twice
-                self._screen.put_into_input(_typed_text(question))
+                self._screen.put_into_input(question.typed)
             self._screen.changed()
 
     def left(self) -> None:
@@ -229,9 +229,7 @@ class ScreenChat:
 
     async def _answer(self, approval_id: str, decision: Decision, reason: str) -> None:
         try:
-            if approval_id in self._elsewhere.asked:
-                await self._elsewhere.answer(approval_id, decision, reason)
-            else:
+            if not await self._elsewhere.answer(approval_id, decision, reason):
                 agents = self._conversation.app.agents
                 await agents.answer(self._run_id, approval_id, decision, by=REQUESTER, reason=reason)
         except TailraceError as exc:  # the run has ended elsewhere, or its journal cannot be written
@@ -294,9 +292,7 @@ class ScreenChat:
                 if self._under_way is not None:
                     await self.watch(self._under_way)
                 working = group.create_task(self._work())
-                asking = group.create_task(
-                    self._elsewhere.watch(ScreenQuestions(self._transcript, self._screen.changed))
-                )
+                asking = group.create_task(self._elsewhere.watch())
                 group.create_task(load_prices())
                 code = await self._screen.app.run_async()
                 working.cancel()
@@ -400,12 +396,12 @@ class ScreenChat:
             steer = await self._conversation.app.steering.steer(self._run_id, question.message, by=REQUESTER)
         except SteerRefused as exc:
             if exc.code != "not_steerable":
-                self._screen.put_into_input(_typed_text(question))
+                self._screen.put_into_input(question.typed)
                 raise
             await asyncio.wait({turn})
             return False
         self._sent[steer.accepted.steer_id] = question
-        self._transcript.steer_texts[steer.accepted.steer_id] = _typed_text(question)
+        self._transcript.steer_texts[steer.accepted.steer_id] = question.typed
         for note in question.notes:
             self.notify(note)
         self._screen.changed()
@@ -416,7 +412,7 @@ class ScreenChat:
         for steer in self._transcript.steers.all:
             question = self._sent.pop(steer.accepted.steer_id, None)
             if question is not None and steer.reason == "run_stopped":
-                self._screen.put_into_input(_typed_text(question))
+                self._screen.put_into_input(question.typed)
             elif question is not None and steer.state == "returned":
                 self._lines.put_nowait(question)
 
@@ -492,10 +488,6 @@ class ScreenChat:
             took_s = time.monotonic() - began
             self._transcript.add_pieces(*command_pieces(ran.output, ran.code, took_s, goes_along=goes_along))
             self._screen.changed()
-
-
-def _typed_text(question: Question) -> str:
-    return question.shown or question.message.text
 
 
 async def converse(conversation: Conversation) -> int:

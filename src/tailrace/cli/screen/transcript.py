@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, assert_never
 from tailrace.agent.safety.approval import CHANGES
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.approval_menu import ApprovalMenu
-from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
+from tailrace.cli.screen.open_message import OpenMessage
 from tailrace.cli.screen.painter import (
     ApprovalQuestion,
     BlockPiece,
@@ -52,37 +52,6 @@ class ScreenUpdate(NamedTuple):
     moving: list[Piece]
 
 
-class _OpenMessage:
-    """One message while it grows."""
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self.texts: list[str] = []
-        self.splitter = BlockSplitter()
-        self.clean = Sanitizer()
-        self.begun = False  # anything of it is to be seen
-        self.blocks = 0
-        self.chars = 0
-
-    def feed(self, text: str) -> list[Piece]:
-        text = self.clean.feed(text)
-        self.begun = self.begun or bool(text.strip())
-        return [self.piece(block) for block in self.splitter.feed(text)]
-
-    def close(self, end: str) -> list[Piece]:
-        """The rest of it and the border below it, with this text."""
-        pieces: list[Piece] = [self.piece(block) for block in self.splitter.close()]
-        return [*pieces, BoxEnd(end)] if self.begun else []
-
-    def piece(self, block: Block) -> BlockPiece:
-        self.blocks += 1
-        return BlockPiece(block, self.blocks == 1, self._title)
-
-    def moving(self) -> list[Piece]:
-        block = self.splitter.open if self.begun else None
-        return [BlockPiece(block, not self.blocks, self._title)] if block else []
-
-
 class Transcript:
     """The screen above the input line. `clock` is monotonic, in seconds; `requester` is the user: only approvals of
     their own runs are asked here."""
@@ -108,7 +77,7 @@ class Transcript:
         self._view = RunView()
         self._settled: list[Piece] = []
         self._held: list[Piece] = []  # what the program has to say once the open message has ended
-        self._message: _OpenMessage | None = None
+        self._message: OpenMessage | None = None
         self._thoughts: list[str] = []  # the open line of reasoning
         self._thinker = Sanitizer()
         self._open: dict[str, ApprovalAsked] = {}  # unanswered questions, by their ids
@@ -317,7 +286,7 @@ class Transcript:
 
     def _chunk(self, text: str) -> None:
         self._end_thought()
-        message = self._message = self._message or _OpenMessage(self._title())
+        message = self._message = self._message or OpenMessage(self._title())
         message.texts.append(text)
         message.chars += len(text)
         if self.streamed:
@@ -404,9 +373,8 @@ class Transcript:
         self._ask_next()
 
     def answered_elsewhere(self, asked: ApprovalAsked, answered: ApprovalAnswered | None) -> None:
-        """None: its run has ended without an answer."""
         del self._elsewhere[asked.approval_id]
-        if asked in self._queued:
+        if asked in self._queued:  # it was never shown
             self._queued.remove(asked)
             return
         if asked == self.approval:

@@ -29,13 +29,14 @@ from tailrace.cli.setup.platform_questions import STREAM_THERE, is_whole_by_defa
 from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.error_place import with_place
 from tailrace.config.load import CONFIG_FILE, Config, load
-from tailrace.config.sections import ModelRef, without_credentials
+from tailrace.config.sections import ModelRef
 from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
 from tailrace.plugins.installed import Installed, installed, platforms, problems
 from tailrace.ports import RunState, Versioned
 from tailrace.system.extras import install_command
 from tailrace.system.own_program import typed
 from tailrace.system.private_files import is_open_to_others, tighten
+from tailrace.values.urls import without_credentials
 
 MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
 REACH_TIMEOUT_S: Final = 5.0
@@ -119,7 +120,7 @@ def _open_paths(config: Config) -> list[Path]:
 def _open_to_others(config: Config) -> Iterator[Finding]:
     if found := _open_paths(config):
         names = ", ".join(map(str, found))
-        advice = f"{typed('doctor --fix')}, or: chmod go-rwx {shlex.join(map(str, found))}"
+        advice = f"chmod go-rwx {shlex.join(map(str, found))}  # or: {typed('doctor --fix')}"
         yield Finding("broken", f"other users of this machine may read {names}", advice)
 
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from logging import DEBUG
-from typing import TypeAlias, assert_never
-
-import msgspec
+from typing import assert_never
 
 from tailrace.delivery import port
 from tailrace.delivery.planning import replies
@@ -21,14 +19,13 @@ from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wa
 from tailrace.delivery.planning.outline import ApprovalSlot, FileSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Presenter
-from tailrace.delivery.planning.state import DeliveryState, Flight
+from tailrace.delivery.planning.state import DeliveryState, Done, Flight, Showing, Step, Wait
 from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.planning.transient_notices import TransientNotices
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
 from tailrace.delivery.text.balance import balance, closed
 from tailrace.delivery.text.split import CURSOR, fitting, units
 from tailrace.events import Delivered, Entry
-from tailrace.messages import Value
 
 TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
 STREAM_SHARE = 0.8  # of a native stream's lifetime, after which the next message continues
@@ -36,28 +33,6 @@ MOVED_KEY = "moved"
 UNSHOWN_KEY = "unshown"
 _NEW_MESSAGES = (port.Send, port.Open, port.Upload)
 NOTHING_MORE = "…"  # shown by a message that is no longer needed and cannot be deleted
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do before `until` (None: before the next event). `patient`: more text does not change that."""
-
-    until: float | None = None
-    patient: bool = False
-
-
-class Done(msgspec.Struct, frozen=True):
-    """Nothing is left to do."""
-
-
-Step: TypeAlias = AnyAction | Wait | Done
-
-
-class Showing(Value):
-    """The config's settings for showing an answer. `edit_interval_s` None: the platform's own."""
-
-    streaming: bool = False
-    edit_interval_s: float | None = None
-    min_tokens: int = 20
 
 
 class Planner:

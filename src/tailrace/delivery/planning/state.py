@@ -7,13 +7,36 @@ the other.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from tailrace.delivery.planning.messages import Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.port import AnyAction, Capabilities, Mode, Place
+from tailrace.messages import Value
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do before `until` (None: before the next event). `patient`: more text does not change that."""
+
+    until: float | None = None
+    patient: bool = False
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Nothing is left to do."""
+
+
+Step: TypeAlias = AnyAction | Wait | Done
+
+
+class Showing(Value):
+    """The config's settings for showing an answer. `edit_interval_s` None: the platform's own."""
+
+    streaming: bool = False
+    edit_interval_s: float | None = None
+    min_tokens: int = 20
 
 
 class Flight(NamedTuple):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
-from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.planning.state import Showing
 from tailrace.delivery.port import Place, Platform
 from tailrace.gateway.chat_settings import ChatSettings, ChatSettingsStore
 from tailrace.ports import SessionRuns

@@ -24,7 +24,7 @@ REQUESTER: Final = "editor"  # who answers the approvals of an editor's runs: th
 
 async def ask_elsewhere(app: App, editor: Editor, sessions: Collection[str]) -> None:
     """Until it is cancelled. `sessions` are open, the one that was used last at the end."""
-    questions = app.questions_elsewhere(REQUESTER)
+    questions = QuestionsElsewhere(app.agents, app.waiting, app.config, REQUESTER, lambda: app.stored_keys)
     try:
         async with FlatTaskGroup() as group:
             await questions.watch(_EditorQuestions(editor, sessions, questions, group))

@@ -354,8 +354,6 @@ class Http1Connection(asyncio.Protocol):
             return
         reply.untouched = False
         error: Exception | None = None
-        if len(data) >= LARGE_READ_BYTES:
-            self._let_others_go_on()
         try:
             parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as exc:
@@ -373,6 +371,8 @@ class Http1Connection(asyncio.Protocol):
                 reply.receive_packed(body)
             elif (diverted := reply.diverted) is None or not diverted(body):
                 reply.receive(body)
+                if len(body) >= LARGE_READ_BYTES:
+                    self._let_others_go_on()
         elif not self._complete and self._has_too_much_framing(len(data)):
             self._break(reply, PeerError(f"a head of more than {MAX_HEAD_BYTES} bytes"))
             return

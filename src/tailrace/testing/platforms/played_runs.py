@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer
 from tailrace.delivery.ledger import DeliverySpec, Ledger, new_delivery, platform_of
-from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.planning.state import Showing
 from tailrace.delivery.port import Place, Platform
 from tailrace.errors import StaleEpoch
 from tailrace.events import AnyEvent, Delivered, MessageChunk, MessageStop, RunFinished

@@ -15,7 +15,6 @@ from tailrace.app.operations.node_reports import NodeReport
 from tailrace.app.operations.recent_calls import RecentCalls, together
 from tailrace.app.timeline.overviews import overviews_of
 from tailrace.app.timeline.run_overview import OWN_RECORDS, RunOverview, ShownState
-from tailrace.config.sections import without_credentials
 from tailrace.ports import Run, RunState
 from tailrace.runs.charged_to import charged_to
 from tailrace.server.http.pipeline import RequestPipeline
@@ -23,6 +22,7 @@ from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.admin.keys import KeyBody, keys_today
 from tailrace.server.routes.approvals import Listing, WaitingBody
+from tailrace.values.urls import without_credentials
 
 LIVE: Final[tuple[RunState, ...]] = ("pending", "running", "parked")
 FAILED: Final[tuple[RunState, ...]] = ("failed", "incomplete")
