@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.app.housekeeping import EVERY_S, FIRST_AFTER_S, Retention, retain, retention_loop, retention_of
+from tailrace.app.housekeeping import (
+    EVERY_S,
+    FIRST_AFTER_S,
+    SESSION_VALUES,
+    Retention,
+    retain,
+    retention_loop,
+    retention_of,
+)
 from tailrace.config.load import load
 from tailrace.errors import RunNotFound
 from tailrace.events import MessageChunk, RunFinished
@@ -26,9 +34,22 @@ async def ended(journal: MemoryJournal) -> Run:
 
 
 def test_the_config_says_how_long(tmp_path: Path) -> None:
-    assert retention_of(load({}, tmp_path)) == Retention(7 * DAY_S, None, ("editors.sessions",))
+    assert retention_of(load({}, tmp_path)) == Retention(7 * DAY_S, None, SESSION_VALUES)
     (tmp_path / "config.yaml").write_text("store: {compact_after_days: null, delete_after_days: 0.5}", encoding="utf-8")
-    assert retention_of(load({}, tmp_path)) == Retention(None, DAY_S / 2, ("editors.sessions",))
+    assert retention_of(load({}, tmp_path)) == Retention(None, DAY_S / 2, SESSION_VALUES)
+
+
+async def test_the_title_and_the_metadata_of_a_session_go_with_its_last_run() -> None:
+    journal, config = MemoryJournal(clock=lambda: 1000.0), Retention(None, DAY_S, SESSION_VALUES)
+    run, lease = await journal.start(NewRun("call", session="s"), "me")
+    assert lease is not None
+    await journal.seal(lease, RunFinished("completed", ""))
+    for namespace in ("sessions", "conversations"):
+        await journal.swap_value(namespace, "s", None, b"{}")
+    await retain(journal, config, 1000.0 + 2 * DAY_S)
+    with pytest.raises(RunNotFound):
+        await journal.get(run.id)
+    assert [await journal.list_values(namespace) for namespace in ("sessions", "conversations")] == [{}, {}]
 
 
 @driven
@@ -51,7 +72,7 @@ async def test_old_runs_are_compacted_and_older_ones_deleted_while_the_process_s
 async def test_what_is_kept_of_a_session_goes_with_its_last_run() -> None:
     now = 0.0
     journal = MemoryJournal(clock=lambda: now)
-    retention = Retention(None, DAY_S, ("editors.sessions",))
+    retention = Retention(None, DAY_S, SESSION_VALUES)
     for session in ("gone", "gone", "alive"):
         _, lease = await journal.start(NewRun("agent", session=session), "me")
         assert lease is not None

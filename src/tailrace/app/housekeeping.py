@@ -22,7 +22,11 @@ from tailrace.ports import Journal, Run, SmallState
 log = logging.getLogger("tailrace.journal")
 FIRST_AFTER_S = 60.0
 EVERY_S = 3600.0
-EDITOR_SESSIONS = "editors.sessions"  # what an integration with an editor keeps of its sessions, by session
+# What is kept of sessions beside their runs, by session.
+EDITOR_SESSIONS = "editors.sessions"  # by an integration with an editor
+SESSION_MARKS = "sessions"  # titles and pins
+CONVERSATIONS = "conversations"  # of `/v1/conversations`
+SESSION_VALUES = (EDITOR_SESSIONS, SESSION_MARKS, CONVERSATIONS)
 
 PAGE = 100
 
@@ -61,8 +65,11 @@ async def retain(journal: Journal, retention: Retention, now: float) -> Retained
 
 async def _forget_session(journal: Journal, session: str, namespaces: Sequence[str]) -> None:
     """Before the last run of a session is deleted: a process that dies in between leaves no value behind."""
-    if not session or not namespaces or len(await journal.runs(session=session, limit=2)) > 1:
-        return
+    if session and namespaces and len(await journal.runs(session=session, limit=2)) <= 1:
+        await forget_values(journal, session, namespaces)
+
+
+async def forget_values(journal: SmallState, session: str, namespaces: Sequence[str] = SESSION_VALUES) -> None:
     for namespace in namespaces:
         if (kept := await journal.get_value(namespace, session)) is not None:
             await journal.swap_value(namespace, session, kept, None)
@@ -91,7 +98,7 @@ def retention_of(config: Config) -> Retention:
     return Retention(
         compact_after_s=None if compact is None else compact * counters.DAY_S,
         delete_after_s=None if delete is None else delete * counters.DAY_S,
-        session_values=(EDITOR_SESSIONS,),
+        session_values=SESSION_VALUES,
     )
 
 

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from tailrace.agent.session import TURN_KIND
 from tailrace.agent.turn_spec import TurnSpec
+from tailrace.app.housekeeping import CONVERSATIONS
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.calls.service import CallSpec
 from tailrace.events import RunFinished
@@ -78,7 +79,7 @@ class Conversations:
     def __init__(self, pipeline: RequestPipeline) -> None:
         self._pipeline = pipeline
         self._journal = pipeline.app.journal
-        self._kept = KeyValues(self._journal, "conversations", Conversation)
+        self._kept = KeyValues(self._journal, CONVERSATIONS, Conversation)
         self._runs = ResponseRuns(pipeline)
         self._sessions = Sessions(pipeline)
 
@@ -110,7 +111,6 @@ class Conversations:
         """Deletes it with its runs."""
         name, _ = await self._found(request, changes=True)
         await self._sessions.delete(request)
-        await self._kept.update(name, lambda _: None)
         return json_response({"id": name, "object": "conversation.deleted", "deleted": True})
 
     async def add_items(self, request: web.Request) -> web.Response:

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.session import TURN_KIND
-from tailrace.app.housekeeping import EDITOR_SESSIONS
+from tailrace.app.housekeeping import SESSION_MARKS, forget_values
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.errors import RunNotFound
 from tailrace.events import Snapshot
@@ -60,7 +60,7 @@ class Sessions:
         self._pipeline = pipeline
         self._journal = pipeline.app.journal
         self._costs = pipeline.app.costs
-        self._marks = KeyValues(self._journal, "sessions", SessionMarks)
+        self._marks = KeyValues(self._journal, SESSION_MARKS, SessionMarks)
 
     async def show_all(self, request: web.Request) -> web.Response:
         """The conversations: those that are pinned, then the one that was asked last first.
@@ -222,9 +222,7 @@ class Sessions:
 
     async def _delete(self, session: str) -> None:
         """The newest first: what is left of one that broke off keeps its title."""
-        await self._marks.update(session, lambda _: None)
-        if (kept := await self._journal.get_value(EDITOR_SESSIONS, session)) is not None:
-            await self._journal.swap_value(EDITOR_SESSIONS, session, kept, None)
+        await forget_values(self._journal, session)
         for kind in _DELETED_KINDS:
             before: str | None = None
             while runs := await self._journal.runs(session=session, kind=kind, before=before, limit=_DELETED_AT_ONCE):
