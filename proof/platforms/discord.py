@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from proof.platforms.budgets import Budget
 from proof.platforms.discord_channels import (
     BOT_ID,
     GUILD_ID,
@@ -31,7 +32,7 @@ from proof.platforms.discord_channels import (
 )
 from proof.platforms.discord_socket import HEARTBEAT_MS, GatewaySession, GatewayWire, Op
 from proof.platforms.history import ShownState
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, json_fault
+from tailrace.testing.platforms.loopback import Fault, LoopbackFake, json_fault
 
 APPLICATION_ID = 43
 BOT_ROLE_ID = 44  # the role that Discord makes for a bot, of the same name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from proof.platforms.budgets import Budget
 from proof.platforms.history import ShownChat, ShownMessage, ShownState
-from tailrace.testing.platforms.loopback import Budget
 
 MAX_CHARS = 2000
 MAX_NONCE = 25

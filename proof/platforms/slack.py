@@ -22,6 +22,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from proof.platforms.budgets import Budget, Meter
 from proof.platforms.slack_channels import (
     BOT_ID,
     BOT_USER,
@@ -33,7 +34,7 @@ from proof.platforms.slack_channels import (
     SlackState,
     state_of,
 )
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
+from tailrace.testing.platforms.loopback import Fault, LoopbackFake, json_fault
 
 Params = dict[str, Any]
 STREAM_LIFETIME_S = 300.0

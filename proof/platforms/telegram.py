@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 from aiohttp import web
 
+from proof.platforms.budgets import Budget, Meter
 from proof.platforms.telegram_chats import (
     BOT_ID,
     TelegramChat,
@@ -26,7 +27,7 @@ from proof.platforms.telegram_chats import (
     TelegramState,
     state_of,
 )
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
+from tailrace.testing.platforms.loopback import Fault, LoopbackFake, json_fault
 
 Params: TypeAlias = dict[str, Any]
 EPOCH = 1_700_000_000  # what message dates count from

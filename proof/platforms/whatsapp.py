@@ -26,7 +26,8 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
+from proof.platforms.budgets import Budget, Meter
+from tailrace.testing.platforms.loopback import Fault, LoopbackFake, json_fault
 
 MAX_TEXT_CHARS = 4096
 _OFFICE = "application/vnd.openxmlformats-officedocument"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tailrace.delivery.consumer import CHAT_GONE
-from tailrace.delivery.undelivered import is_undelivered
+from tailrace.delivery.undelivered import NAMESPACE
 from tailrace.events import Delivered
 from tailrace.journal.fold import DELIVERY
+from tailrace.journal.key_values import KeyValues
 from tailrace.ports import ENDED, Journal, Run
 
 MAX_READ = 100  # deliveries that began after the run: its own is among the first
@@ -36,7 +39,7 @@ async def undelivered_words(journal: Journal, run: Run) -> str:
         return ""
     deliveries = await _with_later(journal, delivery)
     delivery, where = deliveries[-1], _where(deliveries[-1])
-    if delivery.state in ENDED and await is_undelivered(journal, [one.id for one in deliveries]):
+    if delivery.state in ENDED and await _is_undelivered(journal, [one.id for one in deliveries]):
         return f"not delivered to {where} yet: it is sent when they write again"
     match delivery.state:
         case "completed":
@@ -70,3 +73,9 @@ def _where(delivery: Run) -> str:
     place = delivery.new.input.get("place", {})
     thread = f", thread {place['thread']}" if place.get("thread") else ""
     return f"{place.get('platform')} {place.get('chat')}{thread}"
+
+
+async def _is_undelivered(journal: Journal, deliveries: Collection[str]) -> bool:
+    """Whether one of these is sent again when the person writes."""
+    values, _ = await KeyValues(journal, NAMESPACE, dict[str, list[str]]).readable()
+    return any(not set(deliveries).isdisjoint(ids["deliveries"]) for ids in values.values())

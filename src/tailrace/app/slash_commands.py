@@ -1,21 +1,19 @@
 """The slash commands of every surface, in one table: what each is called, what it does, where it works.
 
-Help texts, the menus that chat clients show and what a typed text means derive from `SLASH_COMMANDS`. A surface that
-does something of its own for a command has a handler for it; for all others the row's `answer` is the handler. Knows no
-platform.
+Help texts, the menus that chat clients show and what a typed text means derive from `SLASH_COMMANDS`. A surface has
+a handler for each of its commands. The rows are in `slash_commands.toml`. Knows no platform.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
 
 from tailrace.messages import Value
-
-if TYPE_CHECKING:
-    from tailrace.app.app import App
 
 Surface = Literal["terminal", "chat"]
 _NEAR_COMMAND = 0.66  # difflib's ratio: "nwe" is near "new", and no directory at the root of a disk is near anything
@@ -23,18 +21,7 @@ _NEAR_COMMAND_UNMARKED = 0.7  # of a word without the mark: "hello" is no "help"
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
 
 
-class CommandCall(NamedTuple):
-    """What an `answer` is given."""
-
-    app: App
-    session: str
-    argument: str
-
-
-Answer = Callable[[CommandCall], Awaitable[str]]
-
-
-class CommandArgument(NamedTuple):
+class CommandArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What may follow a command in a chat: `name` and `about` label its field in a client's menu.
 
     `values`: the only ones there are. `unmarked`: the pattern of those that a text without the slash may have, as
@@ -46,14 +33,13 @@ class CommandArgument(NamedTuple):
     unmarked: str = ""
 
 
-class SlashCommand(NamedTuple):
+class SlashCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     help: str  # one line, for lists and menus
     surfaces: tuple[Surface, ...] = ("terminal", "chat")
     usage: str = ""  # the argument, as the terminal's list shows it
     argument: CommandArgument | None = None  # in a chat
     detail: str = ""  # what else the list of a chat says
-    answer: Answer | None = None  # for the surfaces that have no handler of their own
     is_listed: bool = True
     works_late: bool = False  # in a chat: also where it was typed while no process ran. It allows and answers nothing
     follows_paste: bool = False  # in a chat: what its sender wrote before it is taken first, though more may follow
@@ -67,77 +53,11 @@ class SlashCommand(NamedTuple):
         return argument.lower() in allowed or re.fullmatch(self.argument.unmarked, argument, re.DOTALL) is not None
 
 
-async def _chat_help(_call: CommandCall) -> str:
-    return CHAT_HELP
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    commands: tuple[SlashCommand, ...]
 
 
-_SWITCH: Final = CommandArgument("switch", "Without it, it is switched over", ("on", "off"))
-_TERMINAL: Final[tuple[Surface, ...]] = ("terminal",)
-_CHAT: Final[tuple[Surface, ...]] = ("chat",)
-SLASH_COMMANDS: Final = (
-    SlashCommand(
-        "new",
-        "begin a new conversation",
-        argument=CommandArgument("question", "What to begin with; everybody here sees it"),
-        detail="/new <question> begins it with this question",
-        works_late=True,
-        follows_paste=True,
-    ),
-    SlashCommand("stop", "stop the answer under way", works_late=True, follows_paste=True),
-    SlashCommand(
-        "steer",
-        "say something to the answer under way",
-        _CHAT,
-        argument=CommandArgument("message", "What it has to know; it goes on with that"),
-        follows_paste=True,
-    ),
-    SlashCommand(
-        "queue",
-        "ask something after the answer under way",
-        _CHAT,
-        argument=CommandArgument("message", "What to answer next"),
-        follows_paste=True,
-    ),
-    SlashCommand(
-        "model",
-        "show or change the model",
-        usage="[provider/model]",
-        argument=CommandArgument("model", "<provider>/<model>; without it, the model is shown", unmarked=r"\S+"),
-        detail="/model <provider>/<model> changes it, /model default goes back",
-    ),
-    SlashCommand("verbose", "show more, or less, of what tools do", _TERMINAL, "[on or off]"),
-    SlashCommand("yolo", "approve everything without asking, or ask again", usage="[on or off]", argument=_SWITCH),
-    SlashCommand(
-        "approve",
-        "approve what a tool asks for",
-        _CHAT,
-        argument=CommandArgument("scope", "Without it, this once", ("once", "session", "always")),
-        detail="/approve session and /approve always ask no more about it",
-    ),
-    SlashCommand(
-        "deny",
-        "deny what a tool asks for",
-        _CHAT,
-        argument=CommandArgument("reason", "Why not; the model reads it", unmarked=".*"),
-        detail="/deny <why> tells the model why",
-    ),
-    SlashCommand("status", "say what is going on", _CHAT, works_late=True),
-    SlashCommand("help", "show this list", answer=_chat_help, works_late=True),
-    SlashCommand("start", "show this list", _CHAT, answer=_chat_help, is_listed=False, works_late=True),
-    SlashCommand("resume", "continue an earlier session, and join its run", _TERMINAL, "[id]"),
-    SlashCommand("retry", "ask the last question again", _TERMINAL),
-    SlashCommand("compact", "summarise the conversation, to make room", _TERMINAL),
-    SlashCommand("clear", "empty the window and begin a new conversation", _TERMINAL),
-    SlashCommand("cost", "tokens and dollars of this session, by model", _TERMINAL),
-    SlashCommand("copy", "copy the last answer", _TERMINAL),
-    SlashCommand("show", "show one tool in full; the number ends its line", _TERMINAL, "[N]"),
-    SlashCommand("approvals", 'what was approved with "always", and taking it back', _TERMINAL, "[forget ID]"),
-    SlashCommand("reasoning", "show what the model thinks, or not", _TERMINAL),
-    SlashCommand("plan", "read and propose, change nothing until you agree", _TERMINAL, "[question, off or go]"),
-    SlashCommand("undo", "undo the last changes of files, or bring them back", _TERMINAL),
-    SlashCommand("diff", "show the last changes of files", _TERMINAL),
-    SlashCommand("quit", "leave", _TERMINAL),
-)
+SLASH_COMMANDS: Final = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Table).commands
 
 
 def commands_of(surface: Surface) -> dict[str, SlashCommand]:

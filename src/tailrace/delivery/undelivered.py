@@ -7,7 +7,6 @@ whole answer is then sent once more, so a part that had arrived may appear twice
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from typing import Final
 
 from tailrace.delivery.port import Place
@@ -59,9 +58,3 @@ class Undelivered:
             return _Ids(others) if others else None
 
         await self._values.update(self._prefix + place.key, left)
-
-
-async def is_undelivered(journal: Journal, deliveries: Collection[str]) -> bool:
-    """Whether one of these is sent again when the person writes. Raises `JournalError`."""
-    values, _ = await KeyValues(journal, NAMESPACE, _Ids).readable()
-    return any(not set(deliveries).isdisjoint(ids.deliveries) for ids in values.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -54,12 +54,9 @@ def _whole(row: ErrorText, words: dict[str, str]) -> ErrorText:
     return msgspec.structs.replace(row, pattern=pattern)
 
 
-_CASE_COUNTS: Final = frozenset({"names_a_field"})
-
-
 @cache
 def _pattern(meaning: Meaning) -> re.Pattern[str]:
-    flags = 0 if meaning in _CASE_COUNTS else re.IGNORECASE
+    flags = 0 if meaning == "names_a_field" else re.IGNORECASE
     return re.compile("|".join(row.pattern for row in table()[meaning]), flags)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
-from tailrace.cli.chat.oneshot import OneShot
+from tailrace.cli.chat.run_printer import RunPrinter
 from tailrace.config.load import load
 from tailrace.events import MessageChunk, MessageStop, RunFinished, ToolCallChunk
 from tailrace.messages import user
@@ -76,7 +76,8 @@ async def _watched(app: App, run_id: str, *, verbose: bool = False) -> str:
     tty.setraw(writer)
     with os.fdopen(reader, "rb", buffering=0) as shown, os.fdopen(writer, "w", encoding="utf-8") as screen:
         with redirect_stdout(screen), redirect_stderr(screen):
-            await OneShot(app, streamed=True, as_json=False, verbose=verbose).watch(run_id)
+            printer = RunPrinter(app.journal, app.config, streamed=True, as_json=False, verbose=verbose)
+            await printer.watch(run_id)
         screen.write(END)
         screen.flush()
         text = b""

@@ -48,14 +48,14 @@ async def test_one_message_grows_by_edits_within_discords_budget() -> None:
 async def test_a_table_that_needs_more_than_a_message_is_columns_in_two() -> None:
     async with FakeDiscord() as discord, bot(discord) as platform:
         general = discord.channel(5)
-        rows = [f"| {number} | no | some words of it |" for number in range(60)]
-        table = "\n".join(["| number | it is supported | notes |", "|---|---|---|", *rows])
+        rows = [f"| {number} | no | some words of it |" for number in range(90)]
+        table = "\n".join(["| number | works | notes |", "|---|---|---|", *rows])
         await show(platform, GENERAL, table, pace_s=0.3)
         assert len(general.texts) == 2
         for text in general.texts:
-            assert text.startswith("```\nnumber  it is supported  notes\n")
+            assert text.startswith("```\nnumber  works  notes\n")
         shown = "\n".join(general.texts)
-        assert [shown.count(f"\n{number} ") for number in range(60)] == [1] * 60
+        assert [shown.count(f"\n{number} ") for number in range(90)] == [1] * 90
 
 
 @driven

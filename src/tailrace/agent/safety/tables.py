@@ -10,7 +10,6 @@ is not judged here. So none that fetches packages, deploys, or takes code from t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -38,7 +37,7 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return not self.deny and self.only is None and self.most is None
 
 
-class Wrapper(NamedTuple):
+class Wrapper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A program that starts the one in its arguments, which is judged as if it stood alone."""
 
     flags: str = ""
@@ -55,6 +54,12 @@ class _Row(Known, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: tuple[str, ...]
     suffix: str
+    reports_version: str
+    version_lines: frozenset[str]
+    variables: str
+    lists_names: dict[str, frozenset[str]]
+    keeps_lines: dict[str, str]
+    wrappers: dict[str, Wrapper]
     reads: tuple[_Row, ...]
     builds: tuple[_Row, ...]
 
@@ -78,53 +83,12 @@ def _by_program(rows: tuple[_Row, ...]) -> dict[str, Known]:
 READS = _by_program(_TABLES.reads)
 BUILDS = _by_program(_TABLES.builds)
 
-WRAPPERS: dict[str, Wrapper] = {
-    "env": Wrapper(),
-    "time": Wrapper("-p"),
-    "nohup": Wrapper(),
-    "command": Wrapper(),
-    "nice": Wrapper("", "n"),
-    "stdbuf": Wrapper("", "ioe"),
-    "timeout": Wrapper("-v --foreground --preserve-status --verbose", "ks", 1),
-    "xargs": Wrapper("-0 -r -t -x --null --no-run-if-empty --verbose", "ILnPdsE"),
-    "uv run --offline": Wrapper("-q --quiet --frozen --locked --no-sync --all-extras --dev --no-dev", builds=True),
-    "uv run --no-sync": Wrapper("-q --quiet --frozen --locked --offline --all-extras --dev --no-dev", builds=True),
-    "poetry run": Wrapper(builds=True),
-    "bundle exec": Wrapper(builds=True),
-    "npx --no-install": Wrapper(builds=True),
-    "npx --no": Wrapper(builds=True),
-}
-# Whole lines that only report a version; `--version` alone does so with each of these programs.
-REPORTS_VERSION = names(
-    "python node npm npx pnpm yarn bun deno ruby perl php java javac rustc cargo gcc g++ clang cmake make git pip uv"
-    " poetry bash tsc dotnet docker gradle mvn jq rg"
-)
-VERSION_LINES = frozenset({"python -V", "node -v", "npm -v", "java -version", "php -v", "ruby -v"})
-
-# Programs that list files of the directory that they are given, one name a line, and programs that keep whole lines.
-LISTS_NAMES: dict[str, frozenset[str]] = {
-    "find": frozenset(),
-    "git ls-files": frozenset(),
-    "rg": frozenset({"-l", "--files", "--files-with-matches"}),
-    "grep": frozenset({"-l", "-rl", "-ril", "-lr", "--files-with-matches"}),
-    "git grep": frozenset({"-l", "--name-only"}),
-    "git diff": frozenset({"--name-only"}),
-    "fd": frozenset(),
-}
-KEEPS_LINES: dict[str, str] = {
-    "sort": "urnzVf",
-    "uniq": "",
-    "head": "n0123456789",
-    "tail": "n0123456789",
-    "grep": "vEFiqw",
-}
-
-# Variables that may be set for a program. Of others only lower-case names may be set, for the line itself.
-VARIABLES = names(
-    "CI DEBUG VERBOSE V COLUMNS LINES TERM LANG LANGUAGE LC_ALL LC_CTYPE TZ NO_COLOR FORCE_COLOR CLICOLOR NODE_ENV"
-    " PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED PYTHONHASHSEED PYTHONIOENCODING PYTHONUTF8 RUST_BACKTRACE RUST_LOG"
-    " CARGO_TERM_COLOR HYPOTHESIS_PROFILE"
-)
+WRAPPERS = _TABLES.wrappers
+REPORTS_VERSION = names(_TABLES.reports_version)
+VERSION_LINES = _TABLES.version_lines
+LISTS_NAMES = _TABLES.lists_names
+KEEPS_LINES = _TABLES.keeps_lines
+VARIABLES = names(_TABLES.variables)
 PATH_VARIABLES = frozenset({"PYTHONPATH"})  # directories that hold the project's code
 PAGERS = frozenset({"PAGER", "GIT_PAGER"})  # may be `cat`
 SETS_VARIABLES = frozenset({"export", "local", "declare", "typeset", "readonly", "unset", "read"})

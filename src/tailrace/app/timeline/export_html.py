@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -35,24 +36,7 @@ _STYLES: Final = (
     "style/inspector_lanes.css",
     "style/inspector_items.css",
 )
-_PAGE: Final = """<!doctype html>
-<html lang="en">
-  <head>
-    <meta charset="utf-8">
-    <meta http-equiv="Content-Security-Policy" content="{policy}">
-    <meta name="viewport" content="width=device-width, initial-scale=1">
-    <meta name="color-scheme" content="light dark">
-    <title>Tailrace</title>
-    <link rel="icon" href="data:,">
-    <style>{style}</style>
-  </head>
-  <body data-view="inspector">
-    <noscript>This file shows a run with scripts of its own: allow them to see it.</noscript>
-    <script type="application/json" id="runs">{data}</script>
-    <script>{script}</script>
-  </body>
-</html>
-"""
+_PAGE: Final = Path(__file__).with_name("export.html")  # braces as in `str.format`
 
 _IMPORT: Final = re.compile(r'^import\s+(?P<names>\{[^}]*\})\s+from\s+"(?P<path>[^"]+)";', re.MULTILINE)
 _EXPORT_LIST: Final = re.compile(r"^export\s+\{(?P<names>[\w$,\s]*)\};", re.MULTILINE)
@@ -113,7 +97,9 @@ def export_html(timeline: Timeline, entries: Iterable[Entry], *, reasoning: bool
             "form-action 'none'",
         )
     )
-    return _PAGE.format(policy=policy, style=style, script=script, data=_inert(data.decode()))
+    return _PAGE.read_text(encoding="utf-8").format(
+        policy=policy, style=style, script=script, data=_inert(data.decode())
+    )
 
 
 async def read_export(

@@ -37,7 +37,6 @@ class OneShot(RunPrinter):
         as_json: bool,
         reasoning: bool = False,
         asker: TerminalAsker | None = None,
-        verbose: bool = False,
         footer: bool = False,
     ) -> None:
         super().__init__(
@@ -46,7 +45,6 @@ class OneShot(RunPrinter):
             streamed=streamed,
             as_json=as_json,
             reasoning=reasoning,
-            verbose=verbose,
             footer=footer,
         )
         self._app = app

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from tailrace.agent.session import TURN_KIND, new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.approvals import AlwaysApprovals, find_approval
-from tailrace.app.slash_commands import CommandCall, commands_of
+from tailrace.app.slash_commands import commands_of
 from tailrace.cli.chat.conversation import Conversation, SessionSummary, now
 from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.errors import TailraceError
@@ -180,12 +180,9 @@ async def run_slash_command(line: str, conversation: Conversation, surface: Chat
     word, _, argument = line.strip().partition(" ")
     call = SlashCall(conversation, surface, argument.strip())
     name = {"/exit": "quit"}.get(word, word.removeprefix("/"))
-    command = TERMINAL_COMMANDS.get(name)
     try:
         if (handler := HANDLERS.get(name)) is not None:
             await handler(call)
-        elif command is not None and command.answer is not None:
-            surface.notify(await command.answer(CommandCall(conversation.app, conversation.session, call.argument)))
         else:
             harmless = [f"/{name}" for name in TERMINAL_COMMANDS if name != "yolo"]  # never suggested
             close = get_close_matches(word, harmless, n=1, cutoff=0.7)

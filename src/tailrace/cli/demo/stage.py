@@ -31,19 +31,7 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 30.0
 RECONNECT_S = 0.2
-CONFIG = """\
-model:
-  provider: river
-  name: demo
-  fallbacks: [{{provider: canal, name: demo}}]
-providers:
-  river: {{dialect: anthropic, base_url: "{url}", max_attempts: 1}}
-  canal: {{dialect: chat, base_url: "{url}", max_attempts: 1}}
-call: {{idle_timeout_s: {idle_s}, backoff_s: 0.05}}
-store: {{lease_s: 1}}
-agent: {{tools: [write_file]}}
-streaming: {{enabled: true}}
-"""
+CONFIG = Path(__file__).with_name("demo_config.txt")  # braces as in `str.format`
 
 
 class Seen:
@@ -158,7 +146,7 @@ async def opened_stage(*, fast: bool) -> AsyncGenerator[Stage, None]:
             FaultyProvider() as provider,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT_S)) as client,
         ):
-            config = CONFIG.format(url=provider.url, idle_s=2 if fast else 3)
+            config = CONFIG.read_text(encoding="utf-8").format(url=provider.url, idle_s=2 if fast else 3)
             (home / "config.yaml").write_text(config, encoding="utf-8")
             stage = Stage(home, provider, client)
             try:

@@ -71,13 +71,11 @@ async def _top(args: argparse.Namespace, config: Config) -> None:
 async def newest_runs(journal: Journal) -> tuple[tuple[Run, RunOverview], ...]:
     """The live ones first, the newest of each first."""
     live = await journal.runs(states=LIVE, limit=MOST_LIVE)
-    ended = [run for run in await journal.runs(states=tuple(ENDED), limit=4 * SHOWN_ENDED) if not _is_own(run)]
-    shown = [*(run for run in live if not _is_own(run)), *ended[:SHOWN_ENDED]]
+    ended = [
+        run for run in await journal.runs(states=tuple(ENDED), limit=4 * SHOWN_ENDED) if run.new.kind not in OWN_RECORDS
+    ]
+    shown = [*(run for run in live if run.new.kind not in OWN_RECORDS), *ended[:SHOWN_ENDED]]
     return tuple(zip(shown, await overviews_of(journal, shown, now=time.time()), strict=True))
-
-
-def _is_own(run: Run) -> bool:
-    return run.new.kind in OWN_RECORDS
 
 
 # ── one frame ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -37,21 +37,11 @@ class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     operator: str
     guest: str
+    statuses: tuple[int, ...] = ()  # of a provider's answer, where it says nothing else
 
 
 ADVICE: Final = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=dict[Problem, Advice])
-_BY_STATUS: Final[dict[int, Problem]] = {
-    400: "malformed",
-    401: "key",
-    403: "forbidden",
-    404: "not_found",
-    422: "malformed",
-    500: "broken",
-    502: "broken",
-    503: "broken",
-    504: "timeout",
-    529: "broken",
-}
+_BY_STATUS: Final = {status: problem for problem, advice in ADVICE.items() for status in advice.statuses}
 
 
 def problem_of(failure: RunFailure) -> Problem | None:

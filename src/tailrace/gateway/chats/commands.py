@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tailrace.agent.turn_spec import Busy
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
-from tailrace.app.slash_commands import CHAT_HELP, ChatCommand, CommandCall
+from tailrace.app.slash_commands import CHAT_HELP, ChatCommand
 from tailrace.delivery.planning.presenter import DECISIONS, code_span
 from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
 from tailrace.errors import TailraceError
@@ -63,6 +63,8 @@ class ChatCommands:
             "model": self._model,
             "yolo": self._switch_yolo,
             "status": self._status,
+            "help": self._help,
+            "start": self._help,
         }
 
     async def carry_out(self, message: MessageReceived, command: ChatCommand) -> None:
@@ -71,13 +73,7 @@ class ChatCommands:
             self._deliveries.say(place, missed(command.name), key, only_for=sender)
             return
         before = await self._sessions.switches(place)
-        handler = self._handlers.get(command.name)
-        if handler is not None:
-            text = await handler(message, command.argument)
-        elif (answer := command.row.answer) is not None:
-            text = await answer(CommandCall(self._app, await self._sessions.session_of(place), command.argument))
-        else:
-            raise NotImplementedError(f"no handler of /{command.name} in chats")
+        text = await self._handlers[command.name](message, command.argument)
         if text:
             is_for_all = await self._sessions.switches(place) != before
             self._deliveries.say(place, text, key, only_for=None if is_for_all else sender)
@@ -185,6 +181,9 @@ class ChatCommands:
             return "Dangerous commands ask again."
         where = "every conversation of this chat" if self._sessions.is_whole_chat(place) else "this conversation"
         return f"⚠️ Everything is approved without asking in {where}. /yolo off ends that."
+
+    async def _help(self, _message: MessageReceived, _argument: str) -> str:
+        return CHAT_HELP
 
     async def _status(self, message: MessageReceived, _argument: str) -> str:
         place, sender, sessions = message.place, message.sender, self._sessions

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -41,57 +42,28 @@ _TIMED_OUT: Final = re.compile(r"time[sd]?[ -]?out", re.IGNORECASE)
 
 
 class _RunTool(NamedTuple):
-    title: str
-    description: str
     arguments: type[Arguments]
     result: type[msgspec.Struct]
     annotations: ToolAnnotations
+    title: str  # this and the description: from `run_tools.toml`
+    description: str
 
 
 _ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+_STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+_STEERS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 _READS = ToolAnnotations(read_only_hint=True)
-TOOLS: Final[dict[str, _RunTool]] = {
-    "start_run": _RunTool(
-        "Start a run",
-        "Gives Tailrace's agent a task and returns its answer. The agent works on its own, with its own model and "
-        "tools (terminal, files, web). The run is durable: it survives a crash of this server, and watch_run finds it "
-        "by its id.",
-        run_report.StartRun,
-        run_report.RunReport,
-        _ACTS,
-    ),
-    "watch_run": _RunTool(
-        "Watch a run",
-        "Follows a run to its end, or for `wait_s` seconds, and returns what was said since `after`. Works for a run "
-        "of any process, also for one that has ended.",
-        run_report.WatchRun,
-        run_report.RunReport,
-        _READS,
-    ),
-    "stop_run": _RunTool(
-        "Stop a run",
-        "Ends a run; what it said so far stays.",
-        run_report.StopRun,
-        run_report.RunReport,
-        ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False),
-    ),
-    "steer_run": _RunTool(
-        "Steer a run",
-        "Gives a run that is under way a message: the agent reads it before its next step. Nothing is interrupted.",
-        run_report.SteerRun,
-        run_report.SteerReport,
-        ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False),
-    ),
-    "answer_approval": _RunTool(
-        "Answer an approval",
-        "Passes on what the user decided about an action that a run wants to take. Never decide it yourself.",
-        run_report.AnswerApproval,
-        run_report.RunReport,
-        _ACTS,
-    ),
-    "list_runs": _RunTool(
-        "List runs", "The latest runs, newest first.", run_report.ListRuns, run_report.RunPage, _READS
-    ),
+_TEXTS: Final = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, dict[str, str]])
+_SHAPES: Final[dict[str, tuple[type[Arguments], type[msgspec.Struct], ToolAnnotations]]] = {
+    "start_run": (run_report.StartRun, run_report.RunReport, _ACTS),
+    "watch_run": (run_report.WatchRun, run_report.RunReport, _READS),
+    "stop_run": (run_report.StopRun, run_report.RunReport, _STOPS),
+    "steer_run": (run_report.SteerRun, run_report.SteerReport, _STEERS),
+    "answer_approval": (run_report.AnswerApproval, run_report.RunReport, _ACTS),
+    "list_runs": (run_report.ListRuns, run_report.RunPage, _READS),
+}
+TOOLS: Final = {
+    name: _RunTool(*shape, _TEXTS[name]["title"], _TEXTS[name]["description"]) for name, shape in _SHAPES.items()
 }
 
 

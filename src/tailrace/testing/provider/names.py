@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from tailrace.messages import Value
@@ -59,6 +61,12 @@ def _only_comments(made: Scenario, _: str) -> Scenario:
     return replace(made, broken=Break("comments", Offset(0)))
 
 
+class _Words(Value):
+    framing: dict[Framing, str]
+    instead: dict[Instead, str]
+
+
+_WORDS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Words)
 DELIVERY: dict[str, Term] = {
     "cut": _break("the connection is closed at that byte", "cut"),
     "reset": _break("the connection is reset at that byte", "reset"),
@@ -77,12 +85,7 @@ DELIVERY: dict[str, Term] = {
     "drop": _instead("the connection is closed without a byte, as a dead pooled one is", "drop"),
 }
 INSTEAD: dict[str, Term] = {
-    "html": _instead("an HTML page with status 200", "html"),
-    "json": _instead("the plain JSON answer although a stream was asked for", "json"),
-    "sse": _instead("a stream although none was asked for", "sse"),
-    "too-long": _instead("a 400: the request is longer than the model reads", "too-long"),
-    "bad-request": _instead("a 400 that does not say what is wrong", "bad-request"),
-    "garbage": _instead("bytes that are no events, as a stream", "garbage"),
+    **{name: _instead(summary, name) for name, summary in _WORDS.instead.items()},
     "refuses": Term(
         "a 400 that names this field, dotted, where the request has it",
         lambda made, field: replace(made, refuses=(*made.refuses, field)),
@@ -91,9 +94,6 @@ INSTEAD: dict[str, Term] = {
     "if-streamed": Term(
         "the other faults hold for a stream alone: asked whole, the answer comes",
         lambda made, _: replace(made, streams_only=True),
-    ),
-    "no-streaming": _instead(
-        "asked for a stream: a 400 that says it is not supported; else the answer", "no-streaming"
     ),
 }
 STATUSES: dict[str, str] = {
@@ -107,18 +107,7 @@ ERRORS: dict[str, str] = {
     "error-KIND": f"half-way the stream reports an error and ends: {', '.join(FAILURES)}",
     "first-error-KIND": "the same as the first event of the stream",
 }
-FRAMING: dict[str, Term] = {
-    "crlf": _framing("lines end in CR LF", "crlf"),
-    "cr": _framing("lines end in a bare CR", "cr"),
-    "bom": _framing("a byte order mark before the first event", "bom"),
-    "no-space": _framing("no space after the colon", "no-space"),
-    "multi-data": _framing("each JSON object over several data lines", "multi-data"),
-    "comments": _framing("comment lines between the events", "comments"),
-    "glued": _framing("two JSON objects in one event", "glued"),
-    "no-last-blank": _framing("the blank line after the last event is missing", "no-last-blank"),
-    "gzip": _framing("the body is compressed although the request did not accept it", "gzip"),
-    "content-length": _framing("the stream states its length instead of coming in chunks", "content-length"),
-}
+FRAMING: dict[str, Term] = {name: _framing(summary, name) for name, summary in _WORDS.framing.items()}
 
 
 def scenario(name: str) -> Scenario:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, assert_never
 
 import msgspec
@@ -24,26 +25,8 @@ from tailrace.testing.scripted.reply import (
 )
 from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse, logprob
 
-_ECHOED: JsonObject = {  # what a response repeats of its request, and what it says where the request said nothing
-    "instructions": None,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "prompt_cache_key": None,
-    "reasoning": {"effort": None, "summary": None},
-    "safety_identifier": None,
-    "store": True,
-    "temperature": 1.0,
-    "text": {"format": {"type": "text"}, "verbosity": "medium"},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_logprobs": 0,
-    "top_p": 1.0,
-    "truncation": "disabled",
-    "user": None,
-    "metadata": {},
-}
+# What a response repeats of its request, and what it says where the request said nothing.
+_ECHOED: JsonObject = msgspec.json.decode(Path(__file__).with_name("response_defaults.json").read_bytes())
 _INCOMPLETE = {"length": "max_output_tokens", "filter": "content_filter"}
 
 _Speech = tuple[TextBlock | RefusalBlock, ...]

@@ -3,6 +3,8 @@ and its error, which `error` events report too."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from tailrace.messages import ErrorDelta, JsonObject, Stop, Usage
@@ -17,30 +19,7 @@ INCOMPLETE_REASONS: dict[Stop, str] = {
 }
 
 # What a request means that leaves the field out. A response has every one of them.
-_ECHOED: JsonObject = {
-    "background": False,
-    "frequency_penalty": 0.0,
-    "instructions": None,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "presence_penalty": 0.0,
-    "previous_response_id": None,
-    "prompt_cache_key": None,
-    "reasoning": {"effort": None, "summary": None},
-    "safety_identifier": None,
-    "service_tier": "default",
-    "store": True,
-    "temperature": 1.0,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_logprobs": 0,
-    "top_p": 1.0,
-    "truncation": "disabled",
-    "user": None,
-}
+_ECHOED: JsonObject = msgspec.json.decode(Path(__file__).with_name("response_defaults.json").read_bytes())
 
 
 def echoed_fields(body: JsonObject) -> JsonObject:
