@@ -6,17 +6,24 @@ import asyncio
 import subprocess
 import sys
 import threading
+from datetime import date
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 from msgspec import Meta
+from pydantic import BaseModel
 
 import tailrace
 from tailrace import tool
 from tailrace.ports import Effect, Tool, ToolContext, ToolOutcome
 from tailrace.tools.function import FunctionTool
 from tools.tool_context import Workplace
+
+
+class Level(BaseModel):
+    metres: float
+    on: date
 
 
 class Point(msgspec.Struct):
@@ -122,6 +129,7 @@ async def test_a_function_may_ask_for_the_context(here: Workplace) -> None:
         (ToolOutcome("no", ok=False), ToolOutcome("no", ok=False)),
         ({"a": [1, None]}, ToolOutcome('{"a":[1,null]}')),
         (Point(1), ToolOutcome('{"x":1,"y":0}')),
+        ([Level(metres=1.5, on=date(2026, 1, 2))], ToolOutcome('[{"metres":1.5,"on":"2026-01-02"}]')),
         (0, ToolOutcome("0")),
         (1j, ToolOutcome('"1j"')),
     ],

@@ -160,7 +160,12 @@ def _outcome(result: object) -> ToolOutcome:
         case None:
             return ToolOutcome("(done)")
         case _:
-            return ToolOutcome(msgspec.json.encode(result, enc_hook=str).decode())
+            return ToolOutcome(msgspec.json.encode(result, enc_hook=_plain).decode())
+
+
+def _plain(value: Any) -> object:
+    """What JSON does not know: a pydantic model as its fields, any other object as its text."""
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
 def _signature(

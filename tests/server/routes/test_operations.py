@@ -47,6 +47,7 @@ async def test_an_operator_sees_processes_providers_keys_and_errors(tmp_path: Pa
     ]
     assert ops["errors"][0]["problem"]
     assert (ops["live"], ops["approvals"], ops["platforms"]) == ([], [], [])
+    assert ops["bus"] == "none", "the store itself wakes other processes"
 
 
 async def test_J119_the_operators_page_is_for_admin_keys_alone(tmp_path: Path) -> None:

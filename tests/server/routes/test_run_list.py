@@ -75,3 +75,12 @@ async def test_the_same_runs_are_a_csv_file_that_no_spreadsheet_runs(tmp_path: P
     assert (rows[0]["status"], rows[0]["key"], rows[1]["model"]) == ("failed", "ci", "faulty/ok")
     assert rows[0]["error"]
     assert rows[1]["cost_usd"] == "", "the model has no price"
+
+
+async def test_a_clients_call_is_found_under_its_key(tmp_path: Path) -> None:
+    asked = {"model": "faulty/ok", "messages": [{"role": "user", "content": "Hi."}]}
+    async with running_server(tmp_path, reply("Aye."), config=KEYS, env=ENV) as server:
+        status, _ = await server.json("POST", "/v1/chat/completions", asked, headers=CI)
+        assert status == 200
+        _, body = await server.json("GET", "/runs?kind=call&key=ci", headers=BOSS)
+        assert [(run["key"], run["input"]) for run in body["data"]] == [("ci", "Hi.")]

@@ -68,7 +68,10 @@ async def test_the_operator_sees_all_and_stops_a_run_and_no_one_else_does(devtoo
         [failed] = await rows(tab, "Last errors")
         assert failed[1] == "And now?"
         assert await axe.violations_everywhere(tab, "operations") == []
-        await tab.size(1280, 800)
+        for size in ((390, 844), (1280, 800)):
+            await tab.size(*size)
+            assert await tab.value("document.documentElement.scrollHeight <= innerHeight"), "one scroll bar, not two"
+        assert [row[0:2] for row in await rows(tab, "Store, bus and platforms")][-1] == ["bus", "none"]
         await tab.press("Stop Wait.")
         await tab.until(rows_are("Live runs", 1))
         other = await browser.tab(server.url + "/?ops", script=AS_CI)
@@ -112,6 +115,8 @@ async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools
         assert {row[8] for row in await rows(tab, "Runs")} == {"–"}, "the models have no price"
         assert await axe.violations_everywhere(tab, "runs") == []
         await tab.size(1280, 800)
+        tops = "new Set([...document.querySelectorAll('.ops-filters > *')].map((each) => each.offsetTop)).size"
+        assert await tab.value(tops) == 1, "Clear stands beside the filters"
         await tab.call("DOM.getDocument")
         await tab.value("document.querySelector('[name=q]').focus()")
         await tab.call("Input.insertText", text="ANCHOR")

@@ -46,6 +46,14 @@ async def test_the_controls_have_names_and_the_keyboard_is_enough(devtools: str,
     assert tab.complaints == []
 
 
+async def test_the_foot_of_the_list_fits(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path) as (_, _, tab):
+        await tab.size(1280, 800)
+        await tab.until("document.querySelector('#version').textContent")
+        foot = "document.querySelector('#foot')"
+        assert await tab.value(f"{foot}.scrollWidth <= {foot}.clientWidth"), "nothing sticks out"
+
+
 # ── streaming ────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
+from importlib.util import find_spec
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -44,6 +45,7 @@ _KEYS: Final = (
     "  !command    runs it here at once; its output goes with your next message",
     "  Enter       sends; Alt-Enter or Ctrl-J begins a new line",
     "  Ctrl-O      shows the last tool in full; again: the one before it",
+    "  Esc         takes the message that waits back; again: interrupts",
     "  Ctrl-C      interrupts; twice leaves, as does Ctrl-D",
 )
 
@@ -104,14 +106,8 @@ async def cost(call: SlashCall) -> None:
     await call.conversation.count_spending()
     spending = call.conversation.spending
     call.surface.notify(spending.table())
-    if spending.calls and spending.cost_usd is None and not _has_prices():
+    if spending.calls and spending.cost_usd is None and find_spec("genai_prices") is None:
         call.surface.notify(f"prices come with an extra: {install_command('prices')}")
-
-
-def _has_prices() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("genai_prices") is not None
 
 
 async def clear(call: SlashCall) -> None:

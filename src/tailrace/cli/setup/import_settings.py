@@ -24,7 +24,7 @@ from tailrace.system.own_program import typed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", choices=("hermes",), help="whose settings")
+    parser.add_argument("program", metavar="hermes", choices=("hermes",), help="whose settings")
     parser.add_argument("directory", nargs="?", metavar="DIR", help="its home; $HERMES_HOME, else ~/.hermes")
     parser.add_argument("--force", action="store_true", help="replace an existing config; a copy of it is kept")
 

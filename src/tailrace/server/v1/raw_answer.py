@@ -29,6 +29,7 @@ from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import Verdict
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_delta
+from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Answering, json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.client_call import ClientCall, set_ignored_header
@@ -44,7 +45,8 @@ async def begin_raw(call: ClientCall) -> Answering:
     `UnsupportedParameter`."""
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
-    kept: JsonObject = {"api": call.dialect.name, "request": client_request.body}
+    requester = call.request[IDENTITY].name
+    kept: JsonObject = {"api": call.dialect.name, "request": client_request.body, "requester": requester}
     if ignored := params_left_out(routes[0], client_request):
         set_ignored_header(call.request, ignored)
         kept["ignored"] = ignored
@@ -54,9 +56,7 @@ async def begin_raw(call: ClientCall) -> Answering:
         raise AssertionError("a run without an idempotency key is always new")
     CURRENT_RUN.set(run.id)
     raw = _RawAnswer(call, routes, run, lease)
-    if client_request.stream:
-        return raw.answer_streamed()
-    return raw.answer_whole()
+    return raw.answer_streamed() if client_request.stream else raw.answer_whole()
 
 
 def broken_off(error: ProviderError) -> ApiError:

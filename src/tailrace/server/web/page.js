@@ -235,7 +235,7 @@ async function meetServer() {
     return null;
   });
   composer.attachments.maxBodyBytes = about?.max_body_bytes ?? 0;
-  if (about) byId("version").textContent = `Tailrace ${about.version}`;
+  if (about) Object.assign(byId("version"), { textContent: about.version, title: `Tailrace ${about.version}` });
 }
 
 /** The conversation that the address names, or a new one. */

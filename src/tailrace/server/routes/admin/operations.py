@@ -101,17 +101,16 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         reports = await app.reports.collect()
         live = await app.journal.runs(states=LIVE, limit=MAX_LIVE + 1)
         failed = await app.journal.runs(states=FAILED, limit=MAX_ERRORS)
-        listing = Listing(None, await app.waiting.listed())
         body = Operations(
             now=round(time.time(), 3),
             store=without_credentials(app.config.store.url),
-            bus=without_credentials(app.config.bus.url),
+            bus="none" if app.bus is None else without_credentials(app.config.bus.url),
             nodes=_nodes(app, reports),
             providers=_providers(app, reports.values()),
             platforms=_platforms(app, reports),
             live=await _shown_runs(app, live[:MAX_LIVE]),
             more_live=len(live) > MAX_LIVE,
-            approvals=listing.body(request[IDENTITY]).data,
+            approvals=Listing(None, await app.waiting.listed()).body(request[IDENTITY]).data,
             keys=await keys_today(app),
             errors=await _shown_runs(app, failed),
         )

@@ -171,7 +171,7 @@ class OperationsView {
 
 const PARTS = [
   { title: "Part", of: ({ name }) => name },
-  { title: "State", of: ({ state }) => tag(state, TONES[state] ?? "good") },
+  { title: "State", of: ({ state }) => tag(state, TONES[state]) },
   { title: "Detail", grow: true, of: ({ detail }) => cut(detail) },
 ];
 
@@ -194,8 +194,8 @@ function partsOf({ nodes, platforms, store, bus }) {
   const problem = (part) => nodes.map(({ report }) => report?.problems[part]).find(Boolean) ?? "";
   const own = [["store", store], ["bus", bus]].map(([name, where]) => ({
     name,
-    state: problem(name) ? "down" : "connected",
-    detail: problem(name) || where,
+    state: problem(name) ? "down" : where === "none" ? "none" : "connected",
+    detail: problem(name) || (where === "none" ? "processes hear of each other through the store" : where),
   }));
   const reasons = { unserved: "no process serves it" };
   return [...own, ...platforms.map(({ name, state, reason }) => ({ name, state, detail: reason || (reasons[state] ?? "") }))];

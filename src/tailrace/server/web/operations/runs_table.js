@@ -14,7 +14,7 @@ const ALL_KINDS = "agent,call,sequence";
 const STATUS = { "": "Any status", running: "Running", completed: "Completed", incomplete: "Incomplete", failed: "Failed", stopped: "Stopped", pending: "Pending", parked: "Set aside" };
 const KINDS = { "": "All kinds", agent: "Turns", call: "API calls", sequence: "Sequences" };
 const SINCE = { "": "Any time", 1: "Last 24 hours", 7: "Last 7 days", 30: "Last 30 days" };
-const TEXTS = { q: "Text", model: "Model", key: "Key", session: "Session", min_usd: "Dollars, at least" };
+const TEXTS = { q: "Text", model: "Model", key: "Key", session: "Session", min_usd: "Dollars from" };
 
 export async function openRuns(address = new URLSearchParams(location.search)) {
   await new RunsView(address).open();
