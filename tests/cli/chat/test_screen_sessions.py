@@ -29,6 +29,7 @@ async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
         assert "❯ /verbose" in terminal.text  # what was typed stands above what it says
         terminal.enter("/help")
         await terminal.until("as does Ctrl-D")
+        assert "Esc         takes the message that waits back; again: interrupts" in terminal.text
         for name in ("model", "new", "resume", "stop", "yolo", "verbose", "reasoning", "undo", "quit"):
             assert f"/{name} " in terminal.text
         terminal.enter("/stop")
