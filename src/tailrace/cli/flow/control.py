@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from tailrace.app.timeline.question import question_of
-from tailrace.app.timeline.run_overview import ShownState, overview_of
+from tailrace.app.timeline.run_overview import overview_of
 from tailrace.cli.flow.files import json_or_text
 from tailrace.cli.flow.watch import Outputs, print_summary
 from tailrace.cli.main import DONE
@@ -86,10 +86,9 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
     orphaned = run.state == "running" and left
     shown = overview_of(run, await journal.facts(run.id), now=time.time(), orphaned=orphaned).state
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
-    print_note(
-        f"{public_id(run)}  {question_of(run)}{_dry(run)}: {shown}, begun {began}"
-        + ("" if left else _owner(run, shown))
-    )
+    dry = " (dry run)" if run.new.input.get("dry_run") else ""  # nothing was called
+    owner = f", executed by {run.owner}" if run.owner and not left and shown in ("running", "waiting") else ""
+    print_note(f"{public_id(run)}  {question_of(run)}{dry}: {shown}, begun {began}{owner}")
     if origin := run.new.input.get("retry_of"):
         print_note(f"retries {origin}")
     if given := run.new.input.get("input"):
@@ -111,15 +110,6 @@ async def _is_left(journal: Journal, run: Run) -> bool:
 
 def _goes_on(run: Run) -> str:
     return f"no process executes it now: {typed(f'flow resume {public_id(run)}')} goes on with it"
-
-
-def _dry(run: Run) -> str:
-    """A mark for an instance in which nothing was called."""
-    return " (dry run)" if run.new.input.get("dry_run") else ""
-
-
-def _owner(run: Run, state: ShownState) -> str:
-    return f", executed by {run.owner}" if run.owner and state in ("running", "waiting") else ""
 
 
 async def _pause(journal: Journal, args: Namespace, _config: Config) -> int:

@@ -30,7 +30,7 @@ from tailrace.flows.definition.definition import Step, parsed, walk
 from tailrace.flows.definition.graph import node_id
 from tailrace.flows.definition.public_ids import public_id
 from tailrace.flows.definition.signals import awaited_signals
-from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
+from tailrace.flows.engine.instance_events import instance_events
 from tailrace.flows.engine.step_progress import InstanceProgress, StepProgress
 from tailrace.messages import Usage
 from tailrace.ports import Batch, Journal, Run
@@ -202,12 +202,9 @@ async def print_summary(journal: Journal, run: Run, config: Config, *, orphaned:
 class JsonLines:
     def show(self, batch: Batch, _progress: InstanceProgress) -> None:
         for event in instance_events(batch):
-            sys.stdout.write(_json_line(event) + "\n")
+            line = msgspec.json.encode({"seq": event.seq, "type": event.type, **event.data}).decode()
+            sys.stdout.write(line + "\n")
         sys.stdout.flush()
-
-
-def _json_line(event: InstanceEvent) -> str:
-    return msgspec.json.encode({"seq": event.seq, "type": event.type, **event.data}).decode()
 
 
 class Outputs:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from tailrace import __version__
+from tailrace.flows.language.templates import as_text
 from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
 from tailrace.messages import JsonObject
 
@@ -83,7 +84,7 @@ async def send_request(params: HttpParams, key: str, connector: aiohttp.BaseConn
             session.request(
                 params.method,
                 params.url,
-                params={name: _query(value) for name, value in params.query.items()},
+                params={name: as_text(value) for name, value in params.query.items()},
                 headers=headers,
                 data=data,
                 allow_redirects=False,
@@ -108,10 +109,6 @@ def host_problem(url: str) -> str:
     if host is not None and "{{" in _ENV_ONLY.sub("", host[0]):
         return "the host cannot come from a template, unless it is {{env.…}}"
     return ""
-
-
-def _query(value: str | float | bool) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

@@ -17,6 +17,7 @@ from tailrace.delivery import port
 from tailrace.delivery.cards import card_words
 from tailrace.delivery.port import Attachment, Quoted
 from tailrace.delivery.text.markup import BOXES
+from tailrace.delivery.text.split import units
 from tailrace.gateway.inbound.incoming import is_yes_or_no
 
 # Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
@@ -267,10 +268,5 @@ def _replies_to(message: telegram.Message, me: telegram.User) -> bool:
 
 def _may_go_on(message: telegram.Message, said: str) -> bool:
     """Whether more of the same may follow: the rest of a paste, of an album, of what was forwarded at once."""
-    return (
-        _units(said) >= MAY_CONTINUE_UNITS or message.media_group_id is not None or message.forward_origin is not None
-    )
-
-
-def _units(text: str) -> int:
-    return len(text.encode("utf-16-le", "replace")) // 2
+    is_long = units(said, "utf16") >= MAY_CONTINUE_UNITS
+    return is_long or message.media_group_id is not None or message.forward_origin is not None

@@ -23,7 +23,6 @@ from tailrace.messages import JsonObject, Usage, Value
 from tailrace.ports import ENDED, RUNS_LIMIT, NewRun, Run
 from tailrace.runs.charged_to import owner_of
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, object_schema
@@ -160,7 +159,7 @@ class Conversations:
         if kept is None:
             for run in await self._journal.runs(session=name, limit=1):
                 kept = Conversation(owner_of(run), int(run.created_at))
-        if kept is None or not _may_see(caller, kept.owner):
+        if kept is None or not (caller.may("runs") or caller.owns(kept.owner)):
             raise ApiError(404, f"Conversation with id '{name[:80]}' not found.", param="conversation_id")
         if changes and not caller.owns(kept.owner):
             message = "another key has begun this conversation"
@@ -220,10 +219,6 @@ def _no_such_item(item_id: str) -> ApiError:
 def _message(item_id: str, role: Literal["user", "assistant"], kind: str, text: str) -> JsonObject:
     part = {"type": kind, "text": text, **({"annotations": []} if role == "assistant" else {})}
     return {"id": item_id, "type": "message", "role": role, "status": "completed", "content": [part]}
-
-
-def _may_see(caller: Identity, owner: str) -> bool:
-    return caller.may("runs") or caller.owns(owner)
 
 
 def _shown(name: str, kept: Conversation) -> JsonObject:
