@@ -23,5 +23,6 @@ QUESTIONS = PlatformQuestions(
     secrets={"token_env": "HASS_TOKEN"},
     keys={"url": "its address, http://homeassistant.local:8123"},
     where="your profile in Home Assistant: Security, Long-lived access tokens",
+    pairing='in Developer tools, Events, fire tailrace_message with the data text: "{code}"',
     tidied={"url": _home_address},
 )

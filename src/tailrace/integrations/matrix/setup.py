@@ -13,6 +13,7 @@ QUESTIONS = PlatformQuestions(
     secrets={"password_env": "MATRIX_PASSWORD"},
     keys={"homeserver": "the homeserver, https://matrix.org", "user": "the bot's user, @bot:matrix.org"},
     where="an account of its own for the bot",
+    pairing="invite {bot} to a room that is not encrypted, and write {code} there",
     instead={"token_env": "MATRIX_TOKEN"},
     tidied={
         "homeserver": partial(http_address, scheme="https"),
