@@ -189,7 +189,7 @@ class AgentService(RunHost["_TurnExecution"]):
 
     async def retried_turn(self, request: fork.ForkRequest) -> TurnSpec:
         """The question of an ended run again, or another one in its place, for `submit` in the session of that run: a
-        further version of that turn, which those after it do not follow. Who asks answers for it, as for a fork.
+        further version of that turn, which those after it do not follow. The requester answers for it, as for a fork.
         Raises `RunNotFound`, and `RunOwned` for a run that has not ended."""
         run = await self._journal.get(request.run_id)
         spec = _turn_of(run, "asked again")

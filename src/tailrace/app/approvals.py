@@ -258,7 +258,7 @@ class QuestionSurface(Protocol):
     def ask(self, waiting: WaitingApproval) -> None: ...
 
     def take_away(self, waiting: WaitingApproval, answer: ApprovalAnswered | None) -> None:
-        """Somebody has answered it, on any surface; None: its run has ended."""
+        """A person has answered it, on any surface; None: its run has ended."""
 
 
 class QuestionsElsewhere:

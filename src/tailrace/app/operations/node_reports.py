@@ -1,7 +1,7 @@
 """What every process on a journal says of itself when one of them is asked.
 
-Nothing is written while nobody looks: who asks changes one value in the journal's small state, which every process
-waits for; each answers with its report, a value of its own.
+A process that asks changes one value in the journal's small state. Every process waits for that value, and answers
+with its report, a value of its own. While no process asks, none writes.
 """
 
 from __future__ import annotations
