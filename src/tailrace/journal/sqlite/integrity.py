@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from tailrace.errors import CorruptLog, JournalError, StorageFailed
@@ -63,7 +63,7 @@ def unwritable(path: Path) -> Path | None:
         return nearest
 
 
-_files_lock = Lock()
+_files_lock = RLock()  # a connection may be forgotten, and so closed, inside
 _open_files: Counter[str] = Counter()
 
 
@@ -82,6 +82,10 @@ class CountedConnection(sqlite3.Connection):
         with _files_lock:
             _open_files[self._counted] -= bool(self._counted)
             self._counted = ""
+
+    def __del__(self) -> None:
+        if getattr(self, "_counted", ""):
+            self.close()
 
 
 def check_file(path: Path) -> None:
