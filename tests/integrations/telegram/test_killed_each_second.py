@@ -54,3 +54,8 @@ async def check(home: Path, *, updates: int, per_s: float, kills: int) -> None:
 @pytest.mark.slow
 async def test_N170_five_hundred_updates_while_the_gateway_is_killed_each_second_for_a_minute(tmp_path: Path) -> None:
     await check(tmp_path, updates=500, per_s=20, kills=60)
+
+
+@pytest.mark.slow
+async def test_N170_forty_updates_and_six_kills(tmp_path: Path) -> None:
+    await check(tmp_path, updates=40, per_s=20, kills=6)
