@@ -158,6 +158,7 @@ class RunHost(ABC, Generic[E]):
     ) -> Run:
         """A run that has begun, with these events after its first; it goes on whether or not a viewer watches it. With
         a known idempotency key, the run that has it, as it is. `execution` saves reading the run's input back."""
+        asked_at = asyncio.get_running_loop().time()
         run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
         if lease is not None:
             if events:
@@ -166,7 +167,7 @@ class RunHost(ABC, Generic[E]):
                 await self._hand_over_lease(run, lease)
                 return run
             entries = [Entry(run.last_seq + number, event) for number, event in enumerate(events, 1)]
-            self._go_on(ClaimedRun(run, lease, entries), execution)
+            self._go_on(ClaimedRun(run, lease, entries, asked_at), execution)
         return run
 
     async def _hand_over_lease(self, run: Run, lease: Lease) -> None:
@@ -254,7 +255,7 @@ class RunHost(ABC, Generic[E]):
             execution = (make or self._execution)(claimed)
         except Exception as exc:  # noqa: BLE001 - it fails this run and no other
             execution = exc
-        task = self._group.create_task(self._host(run, claimed.lease, execution), name=run.id)
+        task = self._group.create_task(self._host(claimed, execution), name=run.id)
         self._hosted[run.id] = _Hosted(run, None if isinstance(execution, Exception) else execution, task)
         self._count_running()
         task.add_done_callback(lambda _: self._drop(run.id))
@@ -378,13 +379,14 @@ class RunHost(ABC, Generic[E]):
 
     # ── runs leave ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _host(self, run: Run, lease: Lease, execution: E | Exception) -> None:
+    async def _host(self, claimed: ClaimedRun, execution: E | Exception) -> None:
         """The top of a run's task: its failure is its own and ends no other run."""
+        run, lease = claimed.run, claimed.lease
         CURRENT_RUN.set(run.id)
         CHARGED_TO.set(charged_to(run))
         PATIENCE_S.set(None)  # the request that started the run may have set it
         try:
-            async with held(self._journal, lease, lease_s=self._lease_s):
+            async with held(self._journal, lease, lease_s=self._lease_s, asked_at=claimed.asked_at):
                 finished = await self._execute(run, lease, execution)
                 if finished is not None and self._on_end is not None:
                     self._on_end(run, finished)

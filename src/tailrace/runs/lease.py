@@ -18,12 +18,15 @@ TOGETHER_S = 0.1  # renewals that are due within so long are one commit: each by
 
 
 @asynccontextmanager
-async def held(journal: RunStore, lease: Lease, *, lease_s: float = LEASE_S) -> AsyncIterator[Lease]:
-    """Renews the lease while the block runs; afterwards gives the run back unless it has ended.
+async def held(
+    journal: RunStore, lease: Lease, *, lease_s: float = LEASE_S, asked_at: float | None = None
+) -> AsyncIterator[Lease]:
+    """Renews the lease while the block runs; afterwards gives the run back unless it has ended. `asked_at`: when it was
+    asked for, on the loop's clock, where that is not just now.
 
     A lost lease does not interrupt the block: the next `append`, `commit` or `signals` raises `StaleEpoch`.
     """
-    renewing = asyncio.create_task(_renew(journal, lease, lease_s))
+    renewing = asyncio.create_task(_renew(journal, lease, lease_s, asked_at))
     try:
         yield lease
     finally:
@@ -34,11 +37,14 @@ async def held(journal: RunStore, lease: Lease, *, lease_s: float = LEASE_S) -> 
             await journal.release(lease)
 
 
-async def _renew(journal: RunStore, lease: Lease, lease_s: float) -> None:
+async def _renew(journal: RunStore, lease: Lease, lease_s: float, asked_at: float | None) -> None:
+    """Each renewal is due a period after the last one was asked for, however long storage took."""
     loop, period_s = asyncio.get_running_loop(), lease_s / RENEWALS_PER_LEASE
+    asked_at = loop.time() if asked_at is None else asked_at
     while True:
-        early_s = (loop.time() + period_s) % min(TOGETHER_S, period_s / 4)
-        await asyncio.sleep(period_s - early_s)
+        due_at = asked_at + period_s
+        await asyncio.sleep(due_at - due_at % min(TOGETHER_S, period_s / 4) - loop.time())
+        asked_at = loop.time()
         try:
             await journal.renew(lease, lease_s=lease_s)
         except (StaleEpoch, RunSealed):

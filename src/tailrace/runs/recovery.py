@@ -6,6 +6,7 @@ run does next is its execution's business.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
@@ -40,6 +41,7 @@ class ClaimedRun(msgspec.Struct, frozen=True):
     run: Run
     lease: Lease
     entries: Sequence[Entry] = ()  # its log so far; empty where it begins here
+    asked_at: float | None = None  # when the lease was asked for, on the loop's clock; None: just now
     lost: tuple[UsageRecorded, ...] = ()  # what of it an attempt has used that ended with the dead process
 
 
@@ -81,6 +83,7 @@ async def take_over(
     I102: a run whose last `max_kills` owners died while they had it is parked, unless it made progress meanwhile: a
     death after which less is left to do than before does not count.
     """
+    asked_at = asyncio.get_running_loop().time()
     try:
         lease = await journal.claim(run_id, owner, lease_s=lease_s)
     except (RunOwned, RunSealed, RunParked, RunNotFound):
@@ -94,7 +97,7 @@ async def take_over(
             )
             await journal.park(lease, RunFailure(CRASH_LOOP, message), kills=max_kills)
             return None
-        return await _counted(journal, ClaimedRun(run, lease, await journal.read(run_id)))
+        return await _counted(journal, ClaimedRun(run, lease, await journal.read(run_id), asked_at))
     except BaseException:
         await journal.release(lease)
         raise
