@@ -218,16 +218,16 @@ def ignored_budget() -> Planted:
 @mistake("the task that renews a lease is left running")
 def leaked_task() -> Planted:
     @contextlib.asynccontextmanager
-    async def held(journal: Any, lease: Lease, *, lease_s: float) -> Any:
+    async def held(journal: Any, lease: Lease, *, lease_s: float, asked_at: float | None) -> Any:
         from tailrace.runs.lease import _renew
 
-        renewing = asyncio.create_task(_renew(journal, lease, lease_s))
+        renewing = asyncio.create_task(_renew(journal, lease, lease_s, asked_at))
         try:
             yield renewing
         finally:
             await journal.release(lease)
 
-    async def renew_for_ever(_journal: Any, _lease: Lease, lease_s: float) -> None:
+    async def renew_for_ever(_journal: Any, _lease: Lease, lease_s: float, _asked_at: float | None) -> None:
         await asyncio.sleep(lease_s * 1e6)
 
     from tailrace.runs import lease as lease_module

@@ -114,7 +114,8 @@ async def test_a_tool_is_asked_for_once_and_its_use_is_written_down(provider: Pr
 
 async def calls_of(provider: Provider, body: dict[str, Any]) -> list[Any]:
     told = json.loads((await fetch("POST", f"{provider.url}/chat/completions", body=body)).body)
-    return told["choices"][0]["message"].get("tool_calls", [])
+    calls: list[Any] = told["choices"][0]["message"].get("tool_calls", [])
+    return calls
 
 
 async def test_I106_a_call_is_made_again_where_it_was_forgotten_and_not_where_its_result_is_unknown(
