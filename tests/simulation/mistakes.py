@@ -221,13 +221,13 @@ def leaked_task() -> Planted:
     async def held(journal: Any, lease: Lease, *, lease_s: float, asked_at: float | None) -> Any:
         from tailrace.runs.lease import _renew
 
-        renewing = asyncio.create_task(_renew(journal, lease, lease_s, asked_at))
+        renewing = asyncio.create_task(_renew(journal, lease, lease_s, asked_at or 0.0))
         try:
             yield renewing
         finally:
             await journal.release(lease)
 
-    async def renew_for_ever(_journal: Any, _lease: Lease, lease_s: float, _asked_at: float | None) -> None:
+    async def renew_for_ever(_journal: Any, _lease: Lease, lease_s: float, _asked_at: float) -> None:
         await asyncio.sleep(lease_s * 1e6)
 
     from tailrace.runs import lease as lease_module

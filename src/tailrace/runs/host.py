@@ -272,7 +272,7 @@ class RunHost(ABC, Generic[E]):
             execution = (make or self._execution)(claimed)
         except Exception as exc:  # noqa: BLE001 - it fails this run and no other
             execution = exc
-        task = self._group.create_task(self._host(claimed, execution), name=run.id)
+        task = self._group.create_task(self._host(run, claimed.lease, execution, claimed.asked_at), name=run.id)
         alone_until = asyncio.get_running_loop().time() + self._lease_s if run.kills >= SUSPECTED else 0.0
         self._hosted[run.id] = _Hosted(run, None if isinstance(execution, Exception) else execution, task, alone_until)
         self._count_running()
@@ -316,14 +316,12 @@ class RunHost(ABC, Generic[E]):
         """Ends the run as `stopped`, in whichever process it is. A no-op for a run that has ended. `newer`: a newer
         message of its session takes its place."""
         signal = stop_signal(by=by, newer=newer)
-        try:
+        with contextlib.suppress(RunSealed):
             if (hosted := self._hosted.get(run_id)) is not None:
                 hosted.stopping = hosted.stopping or stop_failure(signal)
                 await self._journal.signal(run_id, signal)
             else:
                 await self._stop_elsewhere(run_id, by, newer=newer)
-        except RunSealed:
-            return
 
     async def _stop_elsewhere(self, run_id: str, by: str, *, newer: bool = False) -> None:
         left: list[OpenAttempt] = []  # where the run is ended here
@@ -397,14 +395,13 @@ class RunHost(ABC, Generic[E]):
 
     # ── runs leave ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _host(self, claimed: ClaimedRun, execution: E | Exception) -> None:
+    async def _host(self, run: Run, lease: Lease, execution: E | Exception, asked_at: float | None) -> None:
         """The top of a run's task: its failure is its own and ends no other run."""
-        run, lease = claimed.run, claimed.lease
         CURRENT_RUN.set(run.id)
         CHARGED_TO.set(charged_to(run))
         PATIENCE_S.set(None)  # the request that started the run may have set it
         try:
-            async with held(self._journal, lease, lease_s=self._lease_s, asked_at=claimed.asked_at):
+            async with held(self._journal, lease, lease_s=self._lease_s, asked_at=asked_at):
                 finished = await self._execute(run, lease, execution)
                 if finished is not None and self._on_end is not None:
                     self._on_end(run, finished)

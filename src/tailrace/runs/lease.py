@@ -26,7 +26,7 @@ async def held(
 
     A lost lease does not interrupt the block: the next `append`, `commit` or `signals` raises `StaleEpoch`.
     """
-    renewing = asyncio.create_task(_renew(journal, lease, lease_s, asked_at))
+    renewing = asyncio.create_task(_renew(journal, lease, lease_s, asked_at or asyncio.get_running_loop().time()))
     try:
         yield lease
     finally:
@@ -37,10 +37,9 @@ async def held(
             await journal.release(lease)
 
 
-async def _renew(journal: RunStore, lease: Lease, lease_s: float, asked_at: float | None) -> None:
+async def _renew(journal: RunStore, lease: Lease, lease_s: float, asked_at: float) -> None:
     """Each renewal is due a period after the last one was asked for, however long storage took."""
     loop, period_s = asyncio.get_running_loop(), lease_s / RENEWALS_PER_LEASE
-    asked_at = loop.time() if asked_at is None else asked_at
     while True:
         due_at = asked_at + period_s
         await asyncio.sleep(due_at - due_at % min(TOGETHER_S, period_s / 4) - loop.time())

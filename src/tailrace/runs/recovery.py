@@ -135,10 +135,6 @@ async def _counted(journal: Journal, claimed: ClaimedRun) -> ClaimedRun:
 LastWords: TypeAlias = Callable[[Run, Sequence[Entry]], Awaitable[Sequence[AnyEvent]]]
 
 
-async def no_words(_run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-    return ()
-
-
 async def stop(
     journal: Journal,
     run_id: str,
@@ -147,7 +143,7 @@ async def stop(
     at: float,
     by: str = "",
     newer: bool = False,
-    last_words: LastWords = no_words,
+    last_words: LastWords | None = None,
 ) -> Run:
     """Signals the process that executes the run to stop. A run that no process executes is ended here, after what its
     open attempts have used and the events that `last_words` makes of its log. `at` is the wall clock; `by` and `newer`
@@ -164,7 +160,7 @@ async def stop(
         return await journal.get(run_id)
     entries = await journal.read(run_id)
     used = [recorded for each in open_attempts(entries).values() if (recorded := each.lost_usage) is not None]
-    words = [*used, *await last_words(run, entries)]
+    words = [*used, *(await last_words(run, entries) if last_words is not None else ())]
     error = stop_failure(signal) if run.new.kind != SEQUENCE else None
     await seal_as(journal, run, lease, "stopped", at=at, error=error, events=words)
     return await journal.get(run_id)
