@@ -60,7 +60,7 @@ def decode_object(data: bytes) -> JsonObject:
         value = _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _decode_repaired(data)
-    if not isinstance(value, dict):
+    if value.__class__ is not dict:
         raise PeerError(f"expected a JSON object, got {type(value).__name__}", excerpt=data)
     return value
 

@@ -140,10 +140,10 @@ class RedactedAnswer(AnswerStream):
         return out
 
     def _event(self, event: EventDelta) -> EventDelta:
-        data = event.data
+        came = data = event.data
         for secret in self._escaped:
             data = data.replace(secret, _REDACTED)
-        return event if data is event.data else msgspec.structs.replace(event, data=data)
+        return event if data is came else msgspec.structs.replace(event, content=data)
 
     def _native(self, delta: NativeDelta) -> NativeDelta:
         item = redacted_json(delta.item, self._redactor)
@@ -195,7 +195,7 @@ def _rewritten(event: EventDelta, following: list[AnyDelta], left: dict[_Channel
     for delta in takewhile(lambda each: not isinstance(each, EventDelta), following):
         if isinstance(delta, _GROWING) and (piece := _text_of(delta)):
             body = _replaced(body, piece, left.pop(_channel_of(delta), ""))
-    return msgspec.structs.replace(event, data=encode_object(body))
+    return msgspec.structs.replace(event, content=encode_object(body))
 
 
 def _replaced(value: Any, piece: str, text: str) -> Any:

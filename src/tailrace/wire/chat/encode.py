@@ -170,14 +170,16 @@ class StreamEncoder(AnswerEncoder):
 
     def _relay(self, delta: messages.EventDelta, out: list[bytes]) -> None:
         """A chunk of this dialect, with all that it has; only its id and its model are ours."""
-        event = decode_object(delta.data)
-        if self._takes(event):
-            self._created = event.get("created", self._created)
-            said, ending = _parted(event)
-            if said is not None:
-                (out if self._begun else self._held).append(b"data: %b\n\n" % self._own(said))
-            if ending is not None:
-                self._endings.append(b"data: %b\n\n" % self._own(ending))
+        event = delta.content if isinstance(delta.content, dict) else decode_object(delta.content)
+        if "usage" in event and not self._takes(event := event.copy()):
+            return
+        if "created" in event:
+            self._created = event["created"]
+        said, ending = _parted(event)
+        if said is not None:
+            (out if self._begun else self._held).append(b"data: %b\n\n" % self._own(said))
+        if ending is not None:
+            self._endings.append(b"data: %b\n\n" % self._own(ending))
 
     def _relay_run(self, run: messages.EventRunDelta, out: list[bytes]) -> None:
         """Chunks that differ in their text alone, all at once: -52 % CPU of a relayed answer of 2,000 paced tokens."""
@@ -329,6 +331,8 @@ class StreamEncoder(AnswerEncoder):
 def _parted(chunk: JsonObject) -> tuple[JsonObject | None, JsonObject | None]:
     """The part of a chunk that is sent now, and the part for the end: some clients stop reading at a finish reason."""
     choices = objects_of(chunk.get("choices"))
+    if len(choices) == 1 and not choices[0].get("finish_reason"):
+        return chunk, None
     if not choices:
         return (None, chunk) if isinstance(chunk.get("usage"), dict) else (chunk, None)
     ended = [choice for choice in choices if choice.get("finish_reason")]
