@@ -331,8 +331,11 @@ class StreamEncoder(AnswerEncoder):
 def _parted(chunk: JsonObject) -> tuple[JsonObject | None, JsonObject | None]:
     """The part of a chunk that is sent now, and the part for the end: some clients stop reading at a finish reason."""
     choices = objects_of(chunk.get("choices"))
-    if len(choices) == 1 and not choices[0].get("finish_reason"):
-        return chunk, None
+    if len(choices) == 1:
+        if not choices[0].get("finish_reason"):
+            return chunk, None
+        if not _says_something(choices[0]):
+            return None, chunk
     if not choices:
         return (None, chunk) if isinstance(chunk.get("usage"), dict) else (chunk, None)
     ended = [choice for choice in choices if choice.get("finish_reason")]
@@ -347,7 +350,9 @@ def _parted(chunk: JsonObject) -> tuple[JsonObject | None, JsonObject | None]:
 
 def _says_something(choice: JsonObject) -> bool:
     delta = choice.get("delta")
-    return isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role")
+    if not isinstance(delta, dict) or not delta:
+        return False
+    return any(value for name, value in delta.items() if name != "role")
 
 
 def _delta_fields(delta: ReasoningDelta | messages.RefusalDelta | ToolCallDelta) -> JsonObject:
