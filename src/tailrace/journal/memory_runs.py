@@ -111,7 +111,7 @@ class MemoryRuns(ViewedJournal):
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:  # noqa: ARG002
         """Its lease never ends: it lives as long as its process."""
-        if (known := self.run_with_key(new.idempotency_key)) is not None:
+        if new.idempotency_key and (known := self.run_with_key(new.idempotency_key)) is not None:
             return known, None
         at = self._clock()
         run_id = new_run_id(at, after=self._newest if new.session else "")

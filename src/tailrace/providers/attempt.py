@@ -131,7 +131,11 @@ class Attempt:
                 return await self._run_whole_instead(deadlines.total_s, memory, known=known)
         started_at = self._loop.time()
         try:
-            completion = self._checked(await self._run_streamed(deadlines))
+            opening = route.provider.stream(self._request)
+            if (again := self.reattachment) is None:
+                completion = self._checked(await self._read(opening, deadlines))
+            else:
+                completion = self._checked(await self._run_resumable(again, opening, deadlines))
         except ProviderError as exc:
             left_s = deadlines.total_s - (self._loop.time() - started_at) if deadlines.total_s is not None else None
             return await self._after_failed_stream(exc, left_s, memory)
@@ -190,20 +194,17 @@ class Attempt:
         """Characters at the beginning of its text that repeated what was shown before it."""
         return self._seam.removed if self._seam is not None else 0
 
-    async def _run_streamed(self, deadlines: AttemptDeadlines) -> Completion:
+    async def _run_resumable(
+        self, again: Reattachment, opening: AbstractAsyncContextManager[AnswerStream], deadlines: AttemptDeadlines
+    ) -> Completion:
         """Each connection has its own deadlines; the total one is the attempt's."""
         ends_at = self._loop.time() + deadlines.total_s if deadlines.total_s is not None else float("inf")
-        again = self.reattachment
-        opening = self._route.provider.stream(self._request)
-        if again is not None and again.id:
+        if again.id:
             opening = again.connection(self._request)
         while True:
             try:
                 return await self._read(opening, deadlines)
             except ProviderError as exc:
-                if again is None:
-                    self._close_seam()
-                    raise
                 wait_s = again.wait_s(exc, ends_at - self._loop.time())
                 if wait_s is None:
                     self._show_held_back()
@@ -237,6 +238,8 @@ class Attempt:
                     await answer.pump(self._take_read)
             except BaseException:
                 self.silent_s = watch.silent_s()
+                if self.reattachment is None:
+                    self._close_seam()
                 raise
         self._done = answer.completion()
         if self._has_deltas:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from tailrace.system.own_task import finish
 from tailrace.wire.token_estimate import with_estimate
 
 _STALLS = ("first_token", "idle", "progress")
+_policy_of = attrgetter("policy")
 CANCEL_TIMEOUT_S = 2.0  # for telling a provider that a resumable answer is no longer wanted
 
 
@@ -192,7 +194,7 @@ class _CallInProgress:
         self._request = request
         self._routes = routes
         self._listener = listener
-        self._route_order = RouteOrder([route.policy for route in routes], caller.rng)
+        self._route_order = RouteOrder(map(_policy_of, routes), caller.rng)
         self._outcomes: list[AttemptOutcome] = []
         self._standing: list[int] = []  # attempts whose text was shown and not withdrawn
         self._shown = request.prefill  # that text, and what was shown before the call began
@@ -244,7 +246,8 @@ class _CallInProgress:
         again = attempt.reattachment
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
-            completion = await self._completion_of(attempt, purpose, budget_s)
+            run = self._run if again is None else self._run_resumable
+            completion = await run(attempt, purpose, budget_s)
         except ProviderError as exc:
             exc.__traceback__ = None  # it is kept, and the frames would keep the attempt with all that it received
             received = attempt.received()
@@ -281,16 +284,17 @@ class _CallInProgress:
         finally:
             del stop  # this frame is in the error's traceback
 
-    async def _completion_of(self, attempt: Attempt, purpose: Purpose, budget_s: float | None) -> Completion:
+    def _run(
+        self, attempt: Attempt, purpose: Purpose, budget_s: float | None
+    ) -> Coroutine[Any, Any, Completion]:
+        is_last = self._route_order.is_last_at_route
+        return attempt.run(self._caller.non_streaming, purpose=purpose, budget_s=budget_s, is_last=is_last)
+
+    async def _run_resumable(self, attempt: Attempt, purpose: Purpose, budget_s: float | None) -> Completion:
         """Shutdown hook: may block before a try that would ask for a resumable answer a second time, until the process
         cancels it. The next process then resumes that answer."""
         try:
-            return await attempt.run(
-                self._caller.non_streaming,
-                purpose=purpose,
-                budget_s=budget_s,
-                is_last=self._route_order.is_last_at_route,
-            )
+            return await self._run(attempt, purpose, budget_s)
         except ProviderError as exc:
             has_time = not (isinstance(exc, TimedOut) and exc.deadline == "total")
             has_stand_in = self._has_stand_in or self._route_order.has_other_route

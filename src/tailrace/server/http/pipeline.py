@@ -155,11 +155,12 @@ class RequestPipeline:
         ping = dialect.ping if dialect is not None else b""
         stream = EventStream(self, request, self._loop, error_frame=error_frame, headers=headers, ping=ping)
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
-        self._streams[stream] = request[IDENTITY]
+        values = request_values(request)
+        self._streams[stream] = values[IDENTITY]
         if run_id:
             self.shows(run_id)
         self._viewers[0] += 1
-        request_values(request)[STREAM] = stream
+        values[STREAM] = stream
         return stream
 
     def shows(self, run_id: str) -> None:

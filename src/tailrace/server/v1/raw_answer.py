@@ -33,6 +33,7 @@ from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Answering, json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.client_call import ClientCall, set_ignored_header
+from tailrace.system.private_apis import request_values
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.served_dialect import AnswerEncoder
@@ -45,7 +46,7 @@ async def begin_raw(call: ClientCall) -> Answering:
     `UnsupportedParameter`."""
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
-    requester = call.request[IDENTITY].name
+    requester = request_values(call.request)[IDENTITY].name
     kept: JsonObject = {"api": call.dialect.name, "request": client_request.body, "requester": requester}
     if ignored := params_left_out(routes[0], client_request):
         set_ignored_header(call.request, ignored)
