@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -32,13 +32,11 @@ _RAW_PROBE = b'"tailrace-probe"'
 _RAW_PADDING = b"abc123"
 Path: TypeAlias = tuple[str | int, ...]
 PADDING_FIELDS = ("obfuscation", "p")  # random text against traffic analysis: OpenAI's and Mistral's name for it
-_PLAIN: Final = re.compile(
+_PLAIN: Final = (
     rb"(?:[ !#-\[\]-~]+|\\[\"\\bfnrt]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]"
     rb"|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
     rb"|\xf4[\x80-\x8f][\x80-\xbf]{2})+"
-)
-is_plain_text: Final = _PLAIN.fullmatch
-"""Of the bytes between the quotes of a JSON string: whether they are one, in the usual spelling, and not empty."""
+)  # of the bytes between the quotes of a JSON string: they are one, in the usual spelling, and not empty
 _MAX_SAMPLES: Final = 4  # unused templates in a row after which learning is given up
 _LOOKS: Final = 3  # how often all that remains of a read is looked at together: its cost stays linear, whatever it has
 
@@ -63,6 +61,12 @@ class Template:
     @property
     def was_used(self) -> bool:
         return len(self.pieces) > self.used_from
+
+    @property
+    def is_plain(self) -> Callable[[bytes], object]:
+        """Says of what stands where an event varies whether it has a text in the usual spelling, and may stand there.
+        One call of C."""
+        return _plain_before(b"")
 
     def text_in(self, event: bytes) -> str | None:
         """The text, or None where this event, with its blank line, is not the template around one JSON string."""
@@ -99,12 +103,12 @@ class Template:
         if b"%b%b%b" % (form.prefix, form.turn.join(bodies), form.suffix) != run:
             return None
         try:
-            texts = self._texts(bodies)
+            texts = self.texts_of(bodies)
         except (*_NO_STRING, ValueError):
             return None
         return (bodies, texts) if len(texts) == len(bodies) else None
 
-    def _texts(self, bodies: list[bytes]) -> list[str]:
+    def texts_of(self, bodies: list[bytes]) -> list[str]:
         """As many texts as bodies, or the bodies are not of this form; so too where this raises `ValueError`,
         `msgspec.DecodeError` or `UnicodeDecodeError`."""
         return _decode_lines(bodies)
@@ -126,6 +130,10 @@ class PaddedTemplate(Template):
         super().__init__(prefix, suffix, pieces, delta)
         self._marker = marker  # from the quote that closes the text to the one that opens the padding
 
+    @property
+    def is_plain(self) -> Callable[[bytes], object]:
+        return _plain_before(re.escape(self._marker) + rb"[0-9A-Za-z]*")
+
     def text_in(self, event: bytes) -> str | None:
         form = self.form
         if not event.startswith(form.prefix) or not event.endswith(form.suffix):
@@ -138,7 +146,7 @@ class PaddedTemplate(Template):
         except _NO_STRING:
             return None
 
-    def _texts(self, bodies: list[bytes]) -> list[str]:
+    def texts_of(self, bodies: list[bytes]) -> list[str]:
         told, paddings = zip(*[body.split(self._marker) for body in bodies], strict=True)
         if (padding := b"".join(paddings)) and not padding.isalnum():
             raise ValueError("a padding is more than a word")
@@ -154,6 +162,10 @@ class SpacedTemplate(Template):
         super().__init__(prefix, b"}", pieces, delta)
         self._inner = inner
 
+    @property
+    def is_plain(self) -> Callable[[bytes], object]:
+        return _plain_before(re.escape(self._inner) + rb" *")
+
     def text_in(self, event: bytes) -> str | None:
         form = self.form
         if not event.startswith(form.prefix) or not event.endswith(form.suffix):
@@ -166,7 +178,7 @@ class SpacedTemplate(Template):
         except _NO_STRING:
             return None
 
-    def _texts(self, bodies: list[bytes]) -> list[str]:
+    def texts_of(self, bodies: list[bytes]) -> list[str]:
         ending = self._inner + b"\n"
         lines = b'"%b\n' % b'\n"'.join([body.rstrip(b" ") for body in bodies])
         if lines.count(ending) != len(bodies):
@@ -211,6 +223,11 @@ def learn(
                 return SpacedTemplate(prefix, before_blanks, pieces, delta)
             return Template(prefix, suffix, pieces, delta)
     return None
+
+
+@lru_cache(maxsize=64)
+def _plain_before(ending: bytes) -> Callable[[bytes], object]:
+    return re.compile(_PLAIN + ending).fullmatch
 
 
 @cache
@@ -286,18 +303,15 @@ class TemplateDecoder:
             self._fail(protocol_error(str(sse.error), sse.error.excerpt), deltas)
         return deltas
 
-    def relayable(self) -> EventForm | None:
-        """The form that the next event most likely has, where an event of this form can be relayed unread."""
-        template = self._template
-        if template.__class__ is not Template or not self._sse.is_between or self._ended or not self._keeps_events:
-            return None
-        return template.form
+    def relayable(self) -> Template | None:
+        """What the next event most likely is like, where an event like it can be relayed unread."""
+        return self._template if self._sse.is_between and self._keeps_events and not self._ended else None
 
     def relayed(self, bodies: list[bytes]) -> list[AnyDelta]:
         """The deltas of events of that form that were relayed unread: what varies in each."""
         deltas: list[AnyDelta] = []
         if (template := self._template) is not None:
-            self._grow_by(template, bodies, _decode_lines(bodies), deltas)
+            self._grow_by(template, bodies, template.texts_of(bodies), deltas)
         return deltas
 
     def _decode(self, whole: bytes, deltas: list[AnyDelta]) -> None:

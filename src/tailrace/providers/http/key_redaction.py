@@ -4,16 +4,27 @@ own events that it came in."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from tailrace import messages
 from tailrace.errors import ProviderError
-from tailrace.messages import AnyDelta, Completion, EventDelta, JsonObject, NativeDelta, TextDelta, ToolCallDelta
-from tailrace.ports import AnswerStream
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    EventDelta,
+    EventForm,
+    JsonObject,
+    NativeDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from tailrace.ports import AnswerStream, RelayTo
+from tailrace.providers.http.streamed_answer import StreamedAnswer
 from tailrace.values.redact import REDACTED, RedactingStream, TextRedactor
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.peer_json import decode_object, encode_object
@@ -21,6 +32,7 @@ from tailrace.wire.peer_json import decode_object, encode_object
 _Growing: TypeAlias = TextDelta | messages.ReasoningDelta | messages.RefusalDelta | ToolCallDelta
 _Channel: TypeAlias = tuple[type[_Growing], int, int]  # what the piece belongs to, its choice, the call's index
 _REDACTED = REDACTED.encode()
+TELLING_BYTES: Final = 32
 _GROWING = (TextDelta, messages.ReasoningDelta, messages.RefusalDelta, ToolCallDelta)
 _EVENTS = (EventDelta, messages.EventRunDelta)
 
@@ -42,6 +54,23 @@ class RedactedAnswer(AnswerStream):
         self._streams: dict[_Channel, RedactingStream] = {}
         self._waiting: list[AnyDelta] = []  # as they came
         self._decided: dict[_Channel, list[str]] = {}  # their texts without secrets, as far as they are decided
+        self.finds_key = finder_of(self._escaped)
+
+    def relay_to(self, relay: RelayTo, relayed: Callable[[list[AnyDelta], list[float]], None], /) -> None:
+        """A form that holds a secret is not relayed; of what varies in an event each is searched."""
+
+        def relay_safely(form: EventForm) -> Callable[[bytes], float] | None:
+            return None if any(secret in form.turn for secret in self._escaped) else relay(form)
+
+        if isinstance(self.inner, StreamedAnswer):
+            self.inner.relay_to(relay_safely, relayed, guard=self)
+
+    def relayed_at(self) -> float:
+        return self.inner.relayed_at()
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         try:
@@ -148,6 +177,18 @@ class RedactedAnswer(AnswerStream):
     def _native(self, delta: NativeDelta) -> NativeDelta:
         item = redacted_json(delta.item, self._redactor)
         return delta if item is delta.item else msgspec.structs.replace(delta, item=item)
+
+
+def finder_of(secrets: Iterable[bytes]) -> Callable[[bytes], object]:
+    """Searches a text for a secret, and its end for the beginning of one. So many bytes tell a secret from a text."""
+    patterns: list[bytes] = []
+    for secret in secrets:
+        *before, last = [re.escape(secret[at : at + 1]) for at in range(min(len(secret), TELLING_BYTES))]
+        pattern = last
+        for byte in reversed(before):
+            pattern = rb"%b(?:\Z|\"|%b)" % (byte, pattern)  # a text ends where the bytes do, or at a bare quote
+        patterns.append(pattern)
+    return re.compile(b"|".join(patterns)).search
 
 
 def _apart(deltas: list[AnyDelta]) -> list[AnyDelta]:
