@@ -19,7 +19,18 @@ from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import Source, ViewedJournal
 from tailrace.journal.memory_runs import MemoryRuns
 from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRun, EndedRuns
-from tailrace.ports import RUNS_LIMIT, Journal, Lease, NewRun, Run, RunFilter, SessionPage, SessionRuns, Versioned, WriteEvents
+from tailrace.ports import (
+    RUNS_LIMIT,
+    Journal,
+    Lease,
+    NewRun,
+    Run,
+    RunFilter,
+    SessionPage,
+    SessionRuns,
+    Versioned,
+    WriteEvents,
+)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

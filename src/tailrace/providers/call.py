@@ -13,13 +13,22 @@ from typing import Any
 
 import msgspec
 
-from tailrace.errors import ANSWER_TOO_LONG, Permanent, ProviderError, Retryable, TimedOut
+from tailrace.errors import (
+    ANSWER_TOO_LONG,
+    JournalError,
+    Permanent,
+    ProviderError,
+    Retryable,
+    RunSealed,
+    StaleEpoch,
+    TimedOut,
+)
 from tailrace.events import UsageRecorded
 from tailrace.messages import Completion, ModelRequest, Usage
 from tailrace.ports import ReattachingProvider
 from tailrace.providers import recovery_log
 from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener
-from tailrace.providers.call_listener import AttemptOutcome, CallGate, CallListener, CallMiddleware
+from tailrace.providers.call_listener import AttemptObserver, AttemptOutcome, CallGate, CallListener, CallMiddleware
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.open_attempt import ResumableAnswer
@@ -66,7 +75,8 @@ class CallResult(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """Makes calls. One per process. `middleware` wraps the listener of each call, the first one innermost."""
+    """Makes calls. One per process. `middleware` wraps the listener of each call, the first one innermost; `observers`
+    are told of the ends of attempts alone."""
 
     def __init__(
         self,
@@ -74,11 +84,13 @@ class Caller:
         rng: random.Random | None = None,
         non_streaming: NonStreamingRoutes | None = None,
         middleware: Sequence[CallMiddleware] = (),
+        observers: Sequence[AttemptObserver] = (),
         gate: CallGate | None = None,
     ) -> None:
         self.rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
         self.non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
+        self._observers = observers
         self._gate = gate
         self.text_only = TextOnlyModels()
         # Shutdown hook: may block the failing call until the process cancels it, so that the next process retries it.
@@ -134,7 +146,7 @@ class Caller:
         """Gives up an answer of an earlier process: its estimated usage is counted, and the provider is asked to
         stop."""
         outcome = AttemptOutcome(1, answer.provider, answer.model, answer.usage, interrupted=True)
-        listener.attempt_ended(outcome)
+        listener.attempt_ended(outcome)  # of the log alone: it is counted below
         self.count_lost(UsageRecorded(answer.usage, answer.provider, answer.model))
         await self.cancel_answer(answer, routes)
 
@@ -144,10 +156,24 @@ class Caller:
             await _cancel_answer(route, answer.id)
 
     def count_lost(self, recorded: UsageRecorded) -> None:
-        """Tells the middleware what an attempt of an earlier process has used, once that is durable in the run's
+        """Tells the observers what an attempt of an earlier process has used, once that is durable in the run's
         log."""
-        outcome = AttemptOutcome(1, recorded.provider, recorded.model, recorded.usage, interrupted=True)
-        self.watched(ModelRequest(recorded.model, ()), (), CallListener()).attempt_lost(outcome)
+        self._observe(AttemptOutcome(1, recorded.provider, recorded.model, recorded.usage, interrupted=True))
+
+    def end_attempt(self, listener: CallListener, ended: AttemptOutcome) -> None:
+        """The log comes first: where another process has the run now, that one counts this attempt."""
+        try:
+            listener.attempt_ended(ended)
+        except (StaleEpoch, RunSealed):
+            raise
+        except JournalError:
+            self._observe(ended)
+            raise
+        self._observe(ended)
+
+    def _observe(self, ended: AttemptOutcome) -> None:
+        for observe in self._observers:
+            observe(ended)
 
     def _call(
         self,
@@ -284,9 +310,7 @@ class _CallInProgress:
         finally:
             del stop  # this frame is in the error's traceback
 
-    def _run(
-        self, attempt: Attempt, purpose: Purpose, budget_s: float | None
-    ) -> Coroutine[Any, Any, Completion]:
+    def _run(self, attempt: Attempt, purpose: Purpose, budget_s: float | None) -> Coroutine[Any, Any, Completion]:
         is_last = self._route_order.is_last_at_route
         return attempt.run(self._caller.non_streaming, purpose=purpose, budget_s=budget_s, is_last=is_last)
 
@@ -350,7 +374,7 @@ class _CallInProgress:
             first_token_s=attempt.first_token_s,
         )
         self._outcomes.append(ended)
-        self._listener.attempt_ended(ended)
+        self._caller.end_attempt(self._listener, ended)
 
     def _recover(
         self, number: int, attempt: Attempt, received: Completion | None, error: ProviderError

@@ -91,7 +91,19 @@ class StreamedAnswer(AnswerStream):
     """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
 
     __slots__ = (
-        *("_decoder", "_failed", "_guard", "_head", "_left", "_max_chars", "_read", "_relay", "_relay_to", "_relayed", "_reply"),
+        *(
+            "_decoder",
+            "_failed",
+            "_guard",
+            "_head",
+            "_left",
+            "_max_chars",
+            "_read",
+            "_relay",
+            "_relay_to",
+            "_relayed",
+            "_reply",
+        ),
         *("_take", "_wire"),
     )
 

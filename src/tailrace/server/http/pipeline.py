@@ -444,8 +444,8 @@ def _has_head(route: Route) -> bool:
 
 
 def _is_no_news(route: Route, response: web.StreamResponse | None) -> bool:
-    """Of a GET. A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty files. Probes,
-    scrapes and `tailrace top` come every few seconds."""
+    """Of a GET. A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty
+    files. Probes, scrapes and `tailrace top` come every few seconds."""
     if response is None:
         return route.streams
     return (route.path in _PROBED or route.path.startswith("/web/")) and response.status < 400

@@ -88,7 +88,7 @@ class ChoiceState:
         with nothing taken in, where anything else is in it, or where it needs a mend and is `relayed`."""
         if "delta" not in choice or not _PLAIN_CHOICE_FIELDS.issuperset(choice) or self._cumulative:
             return None
-        delta, reason = choice["delta"], choice["finish_reason"] if "finish_reason" in choice else None
+        delta, reason = choice["delta"], choice.get("finish_reason")
         if delta.__class__ is not dict or ("logprobs" in choice and choice["logprobs"] is not None):
             return None
         if reason is not None and (

@@ -182,7 +182,7 @@ class ChatDecoder(TemplateDecoder):
         """Lists at the top (citations, search results) are complete in every chunk; all else is as in a choice."""
         head, fields = self._head, self._fields
         for field in _HEAD:
-            if field in chunk and not (field in head and head[field]):
+            if field in chunk and not (head.get(field)):
                 head[field] = chunk[field]
         for field, value in chunk.items():
             if field in _CHUNK_FIELDS:
