@@ -19,18 +19,7 @@ from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import Source, ViewedJournal
 from tailrace.journal.memory_runs import MemoryRuns
 from tailrace.journal.stored.ended_runs import INTERVAL_S, EndedRun, EndedRuns
-from tailrace.ports import (
-    RUNS_LIMIT,
-    Journal,
-    Lease,
-    NewRun,
-    Run,
-    RunFilter,
-    SessionPage,
-    SessionRuns,
-    Versioned,
-    WriteEvents,
-)
+from tailrace.ports import RUNS_LIMIT, Journal, Lease, NewRun, Run, RunFilter, SessionPage, SessionRuns, Versioned
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -139,16 +128,11 @@ class MemoryFirst(ViewedJournal):
         return known
 
     append = _routed(Journal.append)
-
-    # Not `_routed`, for every request.
-
-    def writer(self, lease: Lease) -> WriteEvents:
-        journal = self._memory if lease.run_id in self._live else self._storage
-        return journal.writer(lease)
+    writer = _routed(Journal.writer)
 
     def seal_soon(self, lease: Lease, finished: RunFinished, then: Callable[[JournalError | None], None]) -> None:
         journal = self._memory if lease.run_id in self._live else self._storage
-        journal.seal_soon(lease, finished, then)
+        journal.seal_soon(lease, finished, then)  # not `_routed`: for every request
 
     # A reader of runs sees those that have ended as ended: they are recorded first.
 

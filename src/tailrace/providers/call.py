@@ -13,16 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.errors import (
-    ANSWER_TOO_LONG,
-    JournalError,
-    Permanent,
-    ProviderError,
-    Retryable,
-    RunSealed,
-    StaleEpoch,
-    TimedOut,
-)
+from tailrace.errors import ANSWER_TOO_LONG, Permanent, ProviderError, Retryable, RunSealed, StaleEpoch, TimedOut
 from tailrace.events import UsageRecorded
 from tailrace.messages import Completion, ModelRequest, Usage
 from tailrace.ports import ReattachingProvider
@@ -146,8 +137,7 @@ class Caller:
         """Gives up an answer of an earlier process: its estimated usage is counted, and the provider is asked to
         stop."""
         outcome = AttemptOutcome(1, answer.provider, answer.model, answer.usage, interrupted=True)
-        listener.attempt_ended(outcome)  # of the log alone: it is counted below
-        self.count_lost(UsageRecorded(answer.usage, answer.provider, answer.model))
+        self.end_attempt(listener, outcome)
         await self.cancel_answer(answer, routes)
 
     async def cancel_answer(self, answer: ResumableAnswer, routes: Sequence[Route]) -> None:
@@ -158,22 +148,20 @@ class Caller:
     def count_lost(self, recorded: UsageRecorded) -> None:
         """Tells the observers what an attempt of an earlier process has used, once that is durable in the run's
         log."""
-        self._observe(AttemptOutcome(1, recorded.provider, recorded.model, recorded.usage, interrupted=True))
+        outcome = AttemptOutcome(1, recorded.provider, recorded.model, recorded.usage, interrupted=True)
+        self.end_attempt(CallListener(), outcome)
 
     def end_attempt(self, listener: CallListener, ended: AttemptOutcome) -> None:
         """The log comes first: where another process has the run now, that one counts this attempt."""
+        observers = self._observers
         try:
             listener.attempt_ended(ended)
         except (StaleEpoch, RunSealed):
+            observers = ()
             raise
-        except JournalError:
-            self._observe(ended)
-            raise
-        self._observe(ended)
-
-    def _observe(self, ended: AttemptOutcome) -> None:
-        for observe in self._observers:
-            observe(ended)
+        finally:
+            for observe in observers:
+                observe(ended)
 
     def _call(
         self,

@@ -13,16 +13,7 @@ import msgspec
 
 from tailrace import messages
 from tailrace.errors import ProviderError
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    EventDelta,
-    EventForm,
-    JsonObject,
-    NativeDelta,
-    TextDelta,
-    ToolCallDelta,
-)
+from tailrace.messages import AnyDelta, Completion, EventDelta, JsonObject, NativeDelta, TextDelta, ToolCallDelta
 from tailrace.ports import AnswerStream, RelayTo
 from tailrace.providers.http.streamed_answer import StreamedAnswer
 from tailrace.values.redact import REDACTED, RedactingStream, TextRedactor
@@ -59,7 +50,7 @@ class RedactedAnswer(AnswerStream):
     def relay_to(self, relay: RelayTo, relayed: Callable[[list[AnyDelta], list[float]], None], /) -> None:
         """A form that holds a secret is not relayed; of what varies in an event each is searched."""
 
-        def relay_safely(form: EventForm) -> Callable[[bytes], float] | None:
+        def relay_safely(form: messages.EventForm) -> Callable[[bytes], float] | None:
             return None if any(secret in form.turn for secret in self._escaped) else relay(form)
 
         if isinstance(self.inner, StreamedAnswer):
@@ -124,10 +115,8 @@ class RedactedAnswer(AnswerStream):
                     if escaped in data:
                         return True
             elif isinstance(delta, _GROWING):
-                text = _text_of(delta)
-                for secret in self._redactor.secrets:
-                    if secret[0] in text and _begins_in(text, secret):
-                        return True
+                if self.finds_key(msgspec.json.encode(_text_of(delta))) is not None:
+                    return True
             elif isinstance(delta, NativeDelta):
                 return True
         return False
@@ -246,16 +235,6 @@ def _replaced(value: Any, piece: str, text: str) -> Any:
     if isinstance(value, list):
         return [_replaced(inner, piece, text) for inner in value]
     return text if value == piece else value
-
-
-def _begins_in(text: str, secret: str) -> bool:
-    """Whether the text holds the secret or ends in its beginning."""
-    at = text.find(secret[0])
-    while at >= 0:
-        if secret.startswith(text[at : at + len(secret)]):
-            return True
-        at = text.find(secret[0], at + 1)
-    return False
 
 
 def redacted_json(body: JsonObject, redactor: TextRedactor) -> JsonObject:

@@ -4,11 +4,11 @@ block is left. Knows nothing of retries, deadlines or other providers."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -224,11 +224,7 @@ class HttpProvider:
         left_out: set[str] = set()
         while True:
             body = body_without(refused)
-            try:
-                reply = await self._request(url, encode_object(body), request)
-            except ProviderError as exc:
-                exc.provider = self.name
-                raise
+            reply = await self._send(url, encode_object(body), request)
             if 200 <= reply.status < 300:
                 break
             with self._reading(reply):
@@ -247,22 +243,18 @@ class HttpProvider:
 
     async def _send(self, url: str, body: bytes | None = None, request: ModelRequest = _UNSET) -> HttpReply:
         """The reply to a POST of this body; to a GET where there is none. Raises `ProviderError`."""
+        endpoint = self._endpoint
+        send = self._transport.get if body is None else partial(self._transport.post, body=body)
         try:
-            return await self._request(url, body, request)
+            return await send(
+                url,
+                headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
+                connect_timeout_s=endpoint.connect_timeout_s,
+                socket_path=endpoint.socket_path,
+            )
         except ProviderError as exc:
             exc.provider = self.name
             raise
-
-    def _request(self, url: str, body: bytes | None, request: ModelRequest) -> Coroutine[Any, Any, HttpReply]:
-        """The same, without its name in an error."""
-        endpoint = self._endpoint
-        send = self._transport.get if body is None else partial(self._transport.post, body=body)
-        return send(
-            url,
-            headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
-            connect_timeout_s=endpoint.connect_timeout_s,
-            socket_path=endpoint.socket_path,
-        )
 
     async def _check(self, reply: HttpReply) -> None:
         """Raises `ProviderError` for any status but success."""
