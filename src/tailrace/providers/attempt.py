@@ -13,16 +13,7 @@ import msgspec
 from tailrace import messages
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import EMPTY_ANSWER, PeerError, Permanent, ProviderError
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    EventDelta,
-    EventForm,
-    FinishDelta,
-    ModelRequest,
-    TextDelta,
-    ToolCallDelta,
-)
+from tailrace.messages import AnyDelta, Completion, EventDelta, ModelRequest, TextDelta, ToolCallDelta
 from tailrace.ports import AnswerStream, Provider, ReattachingProvider
 from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
@@ -47,7 +38,7 @@ class StoppedByListener(Exception):
 
 
 # Deltas that show no viewer anything.
-_SILENT: Final = frozenset({messages.UsageDelta, FinishDelta, EventDelta})
+_SILENT: Final = frozenset({messages.UsageDelta, messages.FinishDelta, EventDelta})
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -66,7 +57,7 @@ class AttemptListener(Protocol):
 
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None: ...
 
-    def relay(self, form: EventForm, /) -> Callable[[bytes], float] | None: ...
+    def relay(self, form: messages.EventForm, /) -> Callable[[bytes], float] | None: ...
 
     def relayed(self, deltas: list[AnyDelta], times: list[float], /) -> StopCall | None: ...
 
@@ -351,7 +342,7 @@ class Attempt:
                 case TextDelta(text, 0):
                     if text := seam.feed(text):
                         out.append(TextDelta(text))
-                case ToolCallDelta() | FinishDelta():
+                case ToolCallDelta() | messages.FinishDelta():
                     if text := seam.close():
                         out.append(TextDelta(text))
                     out.append(delta)

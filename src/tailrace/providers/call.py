@@ -24,6 +24,7 @@ from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.provenance import with_maker, without_opaque_items
+from tailrace.providers.reattach import Reattachment
 from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.retry.route_order import RouteOrder
 from tailrace.providers.text_only import TextOnlyModels
@@ -260,8 +261,9 @@ class _CallInProgress:
         again = attempt.reattachment
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
-            run = self._run if again is None else self._run_resumable
-            completion = await run(attempt, purpose, budget_s)
+            is_last = self._route_order.is_last_at_route
+            run = attempt.run(self._caller.non_streaming, purpose=purpose, budget_s=budget_s, is_last=is_last)
+            completion = await (run if again is None else self._held_back(again, run))
         except ProviderError as exc:
             exc.__traceback__ = None  # it is kept, and the frames would keep the attempt with all that it received
             received = attempt.received()
@@ -298,21 +300,15 @@ class _CallInProgress:
         finally:
             del stop  # this frame is in the error's traceback
 
-    def _run(self, attempt: Attempt, purpose: Purpose, budget_s: float | None) -> Coroutine[Any, Any, Completion]:
-        is_last = self._route_order.is_last_at_route
-        return attempt.run(self._caller.non_streaming, purpose=purpose, budget_s=budget_s, is_last=is_last)
-
-    async def _run_resumable(self, attempt: Attempt, purpose: Purpose, budget_s: float | None) -> Completion:
+    async def _held_back(self, again: Reattachment, run: Coroutine[Any, Any, Completion]) -> Completion:
         """Shutdown hook: may block before a try that would ask for a resumable answer a second time, until the process
         cancels it. The next process then resumes that answer."""
         try:
-            return await self._run(attempt, purpose, budget_s)
+            return await run
         except ProviderError as exc:
             has_time = not (isinstance(exc, TimedOut) and exc.deadline == "total")
             has_stand_in = self._has_stand_in or self._route_order.has_other_route
-            again = attempt.reattachment
-            is_resumable = again is not None and again.resumable_id and self._listener.resumes_later()
-            if is_resumable and has_time and not has_stand_in:
+            if again.resumable_id and self._listener.resumes_later() and has_time and not has_stand_in:
                 await self._hold(exc)
             raise
 

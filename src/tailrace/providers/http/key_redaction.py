@@ -54,7 +54,8 @@ class RedactedAnswer(AnswerStream):
             return None if any(secret in form.turn for secret in self._escaped) else relay(form)
 
         if isinstance(self.inner, StreamedAnswer):
-            self.inner.relay_to(relay_safely, relayed, guard=self)
+            self.inner.guard = self
+        self.inner.relay_to(relay_safely, relayed)
 
     def relayed_at(self) -> float:
         return self.inner.relayed_at()

@@ -82,8 +82,6 @@ class _ModelsHere(dict[str, _ModelHere]):
 class _StreamedCall:
     """The context of one answer. A class: the context of a generator takes 14 calls more of 750 a request."""
 
-    __slots__ = ("_provider", "_reply", "_request")
-
     def __init__(self, provider: HttpProvider, request: ModelRequest) -> None:
         self._provider, self._request = provider, request
 

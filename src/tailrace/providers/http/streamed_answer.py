@@ -37,19 +37,8 @@ class _Relay:
     or at the next read of another form."""
 
     __slots__ = (
-        "_end",
-        "_finds_key",
-        "_is_plain",
-        "_prefix",
-        "_reply",
-        "_start",
-        "_suffix",
-        "_write",
-        "bodies",
-        "decoder",
-        "form",
-        "looks_at",
-        "times",
+        *("_end", "_finds_key", "_is_plain", "_prefix", "_reply", "_start", "_suffix", "_write"),
+        *("bodies", "decoder", "form", "looks_at", "times"),
     )
 
     def __init__(
@@ -91,20 +80,8 @@ class StreamedAnswer(AnswerStream):
     """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
 
     __slots__ = (
-        *(
-            "_decoder",
-            "_failed",
-            "_guard",
-            "_head",
-            "_left",
-            "_max_chars",
-            "_read",
-            "_relay",
-            "_relay_to",
-            "_relayed",
-            "_reply",
-        ),
-        *("_take", "_wire"),
+        *("_decoder", "_failed", "_head", "_left", "_max_chars", "_read", "_relay", "_relay_to", "_relayed", "_reply"),
+        *("_take", "_wire", "guard"),
     )
 
     def __init__(
@@ -123,7 +100,7 @@ class StreamedAnswer(AnswerStream):
         self._take: Callable[[list[AnyDelta]], None] = discard  # of the `pump` under way
         self._relay: _Relay | None = None
         self._relay_to: RelayTo | None = None
-        self._guard: RelayGuard | None = None
+        self.guard: RelayGuard | None = None
         self._relayed: Callable[[list[AnyDelta], list[float]], None] | None = None
 
     def attach(self, reply: HttpReply, head: bytes = b"") -> Self:
@@ -131,16 +108,9 @@ class StreamedAnswer(AnswerStream):
         self._reply, self._head = reply, head
         return self
 
-    def relay_to(
-        self,
-        relay: RelayTo,
-        relayed: Callable[[list[AnyDelta], list[float]], None],
-        /,
-        *,
-        guard: RelayGuard | None = None,
-    ) -> None:
+    def relay_to(self, relay: RelayTo, relayed: Callable[[list[AnyDelta], list[float]], None]) -> None:
         if isinstance(self._decoder, TemplateDecoder):
-            self._relay_to, self._relayed, self._guard = relay, relayed, guard
+            self._relay_to, self._relayed = relay, relayed
 
     def relayed_at(self) -> float:
         relay = self._relay
@@ -164,7 +134,7 @@ class StreamedAnswer(AnswerStream):
                     self._hand_on(decoder.close(cut=not _has_proper_end(self._reply)), take)
         finally:
             self._take = discard
-            self._relay_to = self._relayed = self._relay = self._guard = None  # each may hold this
+            self._relay_to = self._relayed = self._relay = self.guard = None  # each may hold this
         if not self._reply.at_end and decoder.complete:
             await self._pump_after_the_last_event(take)
 
@@ -189,7 +159,7 @@ class StreamedAnswer(AnswerStream):
         relay, decoder = self._relay, self._decoder
         if not isinstance(decoder, TemplateDecoder) or (template := decoder.relayable()) is None:
             return
-        if (guard := self._guard) is not None and guard.is_waiting:
+        if (guard := self.guard) is not None and guard.is_waiting:
             return
         if relay is None or relay.form is not template.form:
             if (write := relay_to(template.form)) is None:

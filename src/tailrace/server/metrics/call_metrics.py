@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, get_args
+from typing import get_args
 
 from tailrace.agent.session import TURN_KIND
 from tailrace.app.usage.ledger import OnSpent
@@ -31,8 +31,6 @@ from tailrace.server.metrics.values import Cells
 MAX_MODELS = 200  # with a series of their own
 MAX_LABEL_CHARS = 200
 OTHER_MODELS = "other"
-_Ends: TypeAlias = dict[tuple[str, str], tuple[Cells, Cells, Cells]]
-"""By provider and outcome, what the end of an attempt adds to: calls, tokens of the input, tokens of the output."""
 
 
 def count_calls(metrics: Metrics) -> CallMiddleware:
@@ -47,7 +45,7 @@ def count_calls(metrics: Metrics) -> CallMiddleware:
 def count_attempts(metrics: Metrics) -> AttemptObserver:
     """For `open_app(observers=…)`."""
 
-    ends: _Ends = {}
+    ends: dict[tuple[str, str], tuple[Cells, Cells, Cells]] = {}  # by provider and outcome: what it adds to
 
     def count(attempt: AttemptOutcome) -> None:
         outcome = "interrupted" if attempt.interrupted else attempt.error.kind if attempt.error else "ok"

@@ -147,16 +147,8 @@ class PlainConnection(BaseProtocol):
     """One connection; one request at a time, those behind it wait in the buffer."""
 
     __slots__ = (
-        "_buffer",
-        "_full",
-        "_idle_since",
-        "_needed",
-        "_rest_timer",
-        "_shared",
-        "_timer",
-        "_used",
-        "output_size",
-        "task",
+        *("_buffer", "_full", "_idle_since", "_needed", "_rest_timer", "_shared", "_timer", "_used"),
+        *("output_size", "task"),
     )
 
     ssl_context = peername = sockname = None  # a client is known neither by TLS nor by its address
