@@ -192,7 +192,7 @@ class MemoryRuns(ViewedJournal):
         if self._unpublished:
             self._publish()
         entry = known.log.finish(finished)
-        if isinstance(entry.event, RunFinished):
+        if entry.event.__class__ is RunFinished:
             finished = entry.event  # with what was spent
 
         def recorded(error: JournalError | None) -> None:

@@ -31,7 +31,7 @@ from tailrace.server.http.api_errors import (
     is_said_in_stream,
     no_route,
 )
-from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
+from tailrace.server.http.auth import LOCAL, Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
 from tailrace.server.http.key_limits import admit, is_counted, uncount_refused
 from tailrace.server.http.plain.connection import PlainTarget
@@ -344,7 +344,8 @@ class RequestPipeline:
         identity = request_values(request)[IDENTITY] = self._authoriser.authorise(headers, known)
         if access == "open":
             return identity
-        identity.require(access)  # once the log knows whose key it is
+        if identity is not LOCAL:
+            identity.require(access)  # once the log knows whose key it is
         PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer
         if self._stopping or (self._draining.is_set() and not (route is not None and route.while_draining)):
             raise stopping()

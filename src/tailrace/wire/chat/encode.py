@@ -14,7 +14,7 @@ from tailrace.wire.chat.encode_body import LEGACY_REASON, REASONS
 from tailrace.wire.chat.tool_calls import made_call_id
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction, openai_error_body
-from tailrace.wire.peer_json import decode_object, encode_object, objects_of
+from tailrace.wire.peer_json import decode_object, objects_of
 from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader
 from tailrace.wire.translation.citations import Citation, of_annotation, of_cited
 
@@ -231,7 +231,7 @@ class StreamEncoder(AnswerEncoder):
 
     def _own(self, event: JsonObject) -> bytes:
         ours = {"id": self._id, "object": "chat.completion.chunk", "model": self._model}
-        return encode_object({"created": self._created, "choices": [], **event, **ours})
+        return _encode({"created": self._created, "choices": [], **event, **ours})
 
     def _heads(self, data: bytes) -> tuple[bytes, bytes]:
         """What precedes the one choice of this chunk, and the same for the client; empty for a chunk of another
