@@ -43,7 +43,7 @@ class RedactedAnswer(AnswerStream):
         self._completion_from_body = completion_from_body
         self._escaped = tuple(_escaped(secret).encode() for secret in redactor.secrets)  # as JSON text has them
         self._streams: dict[_Channel, RedactingStream] = {}
-        self._waiting: list[AnyDelta] = []  # as they came
+        self.waiting: list[AnyDelta] = []  # as they came
         self._decided: dict[_Channel, list[str]] = {}  # their texts without secrets, as far as they are decided
         self.finds_key = finder_of(self._escaped)
 
@@ -59,10 +59,6 @@ class RedactedAnswer(AnswerStream):
 
     def relayed_at(self) -> float:
         return self.inner.relayed_at()
-
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self._waiting)
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         try:
@@ -97,13 +93,13 @@ class RedactedAnswer(AnswerStream):
         return self._resolved()
 
     def _without_secrets(self, deltas: list[AnyDelta]) -> list[AnyDelta]:
-        if not self._waiting and not self._may_hold_secret(deltas):
+        if not self.waiting and not self._may_hold_secret(deltas):
             return deltas  # nearly always
         out: list[AnyDelta] = []
         for delta in _apart(deltas):
             if isinstance(delta, EventDelta) and not self._is_undecided():
                 out += self._resolved()  # an event waits with the deltas that it means, which follow it
-            self._waiting.append(delta)
+            self.waiting.append(delta)
             self._feed(delta)
         return out if self._is_undecided() else out + self._resolved()
 
@@ -144,7 +140,7 @@ class RedactedAnswer(AnswerStream):
 
     def _resolved(self) -> list[AnyDelta]:
         """What waited: as it came, or with the text that is left of each channel in its first piece."""
-        came, self._waiting = self._waiting, []
+        came, self.waiting = self.waiting, []
         left = {channel: text for channel, pieces in self._decided.items() if (text := "".join(pieces))}
         self._decided = {}
         is_changed = left != _texts(came)

@@ -21,14 +21,10 @@ LINGER_S = 0.25  # after the last event: how long to wait for the end of the bod
 
 
 class RelayGuard(Protocol):
-    """What stands between a relayed event and its client. It finds no more than half a key in what it lets pass."""
+    """What stands between a relayed event and its client."""
 
-    @property
-    def is_waiting(self) -> bool:
-        """Text that came before is held back: nothing is relayed."""
-
-    def finds_key(self, body: bytes, /) -> object:
-        """None where this text neither holds a key nor ends in the beginning of one. One call of C for each token."""
+    waiting: list[AnyDelta]  # while it holds back what came before, nothing is relayed
+    finds_key: Callable[[bytes], object]  # None for a text that neither holds a key nor ends in the beginning of one
 
 
 class _Relay:
@@ -159,7 +155,7 @@ class StreamedAnswer(AnswerStream):
         relay, decoder = self._relay, self._decoder
         if not isinstance(decoder, TemplateDecoder) or (template := decoder.relayable()) is None:
             return
-        if (guard := self.guard) is not None and guard.is_waiting:
+        if (guard := self.guard) is not None and guard.waiting:
             return
         if relay is None or relay.form is not template.form:
             if (write := relay_to(template.form)) is None:
