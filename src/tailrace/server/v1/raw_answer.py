@@ -82,7 +82,7 @@ class _RawAnswer:
 
     async def answer_whole(self) -> web.Response:
         journal, routed = self._pipeline.app.journal, RoutedRequest(self._call.client_request, self._routes)
-        record = CallLog(journal, self._lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
+        record = CallLog(journal, self._lease, routed, flush_every_s=FLUSH_EVERY_S)
         result = await self._complete(record)
         self._record(record, partial(record.completed, result))
         if result.incomplete is not None:
@@ -183,7 +183,7 @@ class _LiveListener(CallLog):
         routed: RoutedRequest,
         can_go_on: bool,
     ) -> None:
-        super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
+        super().__init__(journal, lease, routed, flush_every_s=FLUSH_EVERY_S)
         self._encoder_of = encoder_of
         self._begin_attempt = begin_attempt
         self._can_go_on = can_go_on

@@ -48,7 +48,7 @@ class StreamEncoder(AnswerEncoder):
             "model": header.model,
             "output": [],
             "usage": None,
-            **response_fields.echoed_fields({}),
+            **response_fields.DEFAULTS,
             **header.fields,
             **header.state,
         }
