@@ -35,7 +35,7 @@ from tailrace.runs.charged_to import platform_of
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import MAX_KILLS, ClaimedRun
-from tailrace.runs.signals import Stopped, begun_once, listen, run_beside, stop_only
+from tailrace.runs.signals import Stopped, begun_once, run_signalled, stop_only
 
 log = logging.getLogger("tailrace.agent")
 _NO_TURNS = {"call": "a call of a raw model", "sequence": "an instance of a sequence"}  # kinds of runs, in words
@@ -303,7 +303,7 @@ class AgentService(RunHost["_TurnExecution"]):
                 stop_only if spec.forked_from is not None else takes
             )  # a fork's log begins with what it inherits
             try:
-                await run_beside(waiting, listen(self._journal, claimed.lease, on_signal))
+                await run_signalled(waiting, self._journal, claimed.lease, on_signal)
             except Stopped as exc:  # from any process: it need not wait for its turn to end
                 return await self._turn(claimed, spec, stopped=exc.failure)
             waited_s = self._clock() - run.created_at

@@ -24,7 +24,7 @@ from tailrace.runs.delta_log import always, never
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
-from tailrace.runs.signals import STOP, Stopped, listen, run_beside, stop_only
+from tailrace.runs.signals import STOP, Stopped, run_signalled, stop_only
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.responses.client_request import parse_client_request
 
@@ -95,7 +95,7 @@ class _CallExecution:
 
     async def run(self) -> events.RunFinished:
         try:
-            result = await run_beside(self._answer(), listen(self._journal, self._lease, self._on_signal))
+            result = await run_signalled(self._answer(), self._journal, self._lease, self._on_signal)
         except Stopped as exc:
             return await self._record.seal(self._record.stopped(exc.failure))
         except ProviderError as exc:

@@ -22,7 +22,7 @@ from tailrace.journal.live_tail import NOTHING, PAGE_LINES, Tail, ViewedJournal,
 from tailrace.journal.open_log import OpenLog, new_run_id
 from tailrace.journal.stored.commit_times import TickTimes
 from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns, Recorded
-from tailrace.journal.waiters import Waiters
+from tailrace.journal.waiters import SignalWaiters, Waiters
 from tailrace.ports import Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal, WriteEvents
 
 
@@ -40,7 +40,7 @@ class MemoryRun:
         self.shown: list[Entry] = []  # what viewers may see
         self.times = TickTimes()
         self.signals: list[Signal] = []
-        self.signalled = Waiters()
+        self.signalled = SignalWaiters()
 
     @property
     def run(self) -> Run:
@@ -246,6 +246,13 @@ class MemoryRuns(ViewedJournal):
                 return found
             await signalled.wait()
         raise known.log.refusal
+
+    def when_signalled(self, lease: Lease, begin: Callable[[], None] | None) -> None:
+        known = self.live.get(lease.run_id)
+        if known is not None and known.log.refusal is None and not known.signals:
+            known.signalled.begin = begin
+        elif begin is not None:
+            begin()
 
     async def kept_signals(self, lease: Lease) -> list[Signal]:
         return list(self._open(lease.run_id).signals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 
 class Waiters:
@@ -23,6 +24,22 @@ class Waiters:
         if self.event is not None:
             self.event.set()
             self.event = None
+
+
+class SignalWaiters(Waiters):
+    """Tasks that wait for a signal to one run, and what the next `wake` calls first."""
+
+    __slots__ = ("begin",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin: Callable[[], None] | None = None
+
+    def wake(self) -> None:
+        begin, self.begin = self.begin, None
+        if begin is not None:
+            begin()
+        super().wake()
 
 
 class ValueWaiters(Waiters):

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -351,6 +351,13 @@ class StoredJournal(Database, ViewedJournal):
                 self._held(lease)
                 return found
             await signalled.wait()
+
+    def when_signalled(self, lease: Lease, begin: Callable[[], None] | None) -> None:
+        log = self._logs.get(lease.run_id)
+        if log is not None and log.epoch == lease.epoch and log.refusal is None and log.unsignalled:
+            log.signalled.begin = begin
+        elif begin is not None:
+            begin()
 
     async def kept_signals(self, lease: Lease) -> list[Signal]:
         self._held(lease)

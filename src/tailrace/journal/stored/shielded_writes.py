@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from tailrace.system.own_task import until_done
+
 T = TypeVar("T")
 
 
@@ -29,7 +31,7 @@ class ShieldedWrites:
         result, to undo it."""
         task = self.begin(work)
         try:
-            await asyncio.wait([task])  # not `shield`: from Python 3.14 on it logs errors that no caller receives
+            await until_done(task)  # not `shield`: from Python 3.14 on it logs errors that no caller receives
         except asyncio.CancelledError:
             if if_left is not None:
                 self.begin(_then(task, if_left))
@@ -48,6 +50,6 @@ class ShieldedWrites:
 
 
 async def _then(task: asyncio.Task[T], if_left: Callable[[T], Coroutine[Any, Any, None]]) -> None:
-    await asyncio.wait([task])
+    await until_done(task)
     if not task.cancelled() and task.exception() is None:
         await if_left(task.result())
