@@ -62,12 +62,18 @@ class CallService(RunHost["_CallExecution"]):
         self._routes_for = routes_for
 
     async def submit(
-        self, spec: CallSpec, routed: RoutedRequest, *, model: str, session: str, durability: Durability
+        self,
+        spec: CallSpec,
+        *,
+        model: str,
+        session: str,
+        durability: Durability,
+        routed: RoutedRequest | None = None,
     ) -> Run:
-        """A call that has begun; it goes on whether or not anything watches it. `routed` is what the spec's body asks
-        for, and where."""
+        """A call that has begun; it goes on whether or not anything watches it. `routed`, the spec's body as it was
+        parsed, saves parsing it again."""
         new = NewRun(CALL_KIND, msgspec.to_builtins(spec), model, session, durability=durability)
-        return await self.start_run(new, execution=partial(self._executed, spec, routed))
+        return await self.start_run(new, execution=partial(self._executed, spec, routed) if routed else None)
 
     def _execution(self, claimed: ClaimedRun) -> _CallExecution:
         spec = msgspec.convert(claimed.run.new.input, CallSpec)

@@ -129,7 +129,9 @@ class ResponseRuns:
             call = CallSpec(asked.body, history, origin, client_request.headers, ignored)
             durability = durability if asked.is_stored else "memory"
             routed = RoutedRequest(client_request, routes)
-            work = self._app.calls.submit(call, routed, model=asked.model, session=session, durability=durability)
+            work = self._app.calls.submit(
+                call, model=asked.model, session=session, durability=durability, routed=routed
+            )
         return await self._pipeline.begin_run(work)
 
     def ends_for_steers(self, asked: ResponsesRequest) -> bool:
