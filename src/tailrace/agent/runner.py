@@ -209,8 +209,8 @@ class TurnRunner:
         """Returns why the run has failed, where it has. A request that was refused as too long and is shorter now is
         due once more."""
         if not shown and self._model.resumed is None and not self._is_late():
-            await self._model.compress_if_full(budget_s=self._left_s())
-            if not self._is_model_due():  # the summary has used up the turn's tokens
+            asked = await self._model.compress_if_full(budget_s=self._left_s())
+            if asked and not self._is_model_due():  # the summary has used up the turn's tokens
                 return None
             self._record.add(*self.turn.commit_steers())
         if self._is_late():

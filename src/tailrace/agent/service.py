@@ -284,9 +284,7 @@ class AgentService(RunHost["_TurnExecution"]):
         """The turn, from the end of the session's runs before it to its own. None for one that is set aside. Raises
         `TailraceError` for a message of a chat that has waited too long to be answered (N160)."""
         run = claimed.run
-        entered = Turn()
-        entered.replay(claimed.entries)
-        if (times := entered.ended_with_process) >= MAX_KILLS:
+        if claimed.entries and (times := _ended_with_process(claimed.entries)) >= MAX_KILLS:
             message = (
                 f"the process ended {times} times while this run called a tool, so it is set aside; see what the calls "
                 f"do before you let it go on, or end it: tailrace stop {run.id}"
@@ -359,8 +357,9 @@ class AgentService(RunHost["_TurnExecution"]):
         begun = fork.has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None
-        async with begun_once(partial(self._completed, spec)) as completed:
-            fetch = completed if spec.pending_attachments is not None else None
+        if spec.pending_attachments is None:
+            return await runner.run(message, stopped=stopped, replaced=replaced)
+        async with begun_once(partial(self._completed, spec)) as fetch:
             return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced)
 
     async def _inherited(self, point: fork.ForkPoint) -> list[Entry]:
@@ -388,6 +387,12 @@ class AgentService(RunHost["_TurnExecution"]):
             return marked_message(spec.message, spec.spoken_by)
         fetched = self._redactor.redact_message(cleaned(await source(pending.reference)))
         return marked_message(fetched, spec.spoken_by)
+
+
+def _ended_with_process(entries: Sequence[Entry]) -> int:
+    entered = Turn()
+    entered.replay(entries)
+    return entered.ended_with_process
 
 
 def _limits_of(spec: TurnSpec, limits: TurnLimits) -> TurnLimits:

@@ -129,8 +129,8 @@ class App:
         self.on_stored_keys: Callable[[], object] = lambda: None  # called when they have changed
         self._limit_usage()
         self.recent_calls = RecentCallsLog()
-        watching = (*middleware, self.usage.middleware, self.recent_calls.middleware)
-        self.caller = Caller(middleware=watching, gate=self.limits.gate)
+        watching = (*middleware, self.usage.middleware)
+        self.caller = Caller(middleware=watching, gate=self.limits.gate, on_attempt_ended=self.recent_calls.note)
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
         self.steering = Steering(journal, self.redactor)

@@ -73,11 +73,14 @@ class Caller:
         non_streaming: NonStreamingRoutes | None = None,
         middleware: Sequence[CallMiddleware] = (),
         gate: CallGate | None = None,
+        on_attempt_ended: Callable[[AttemptOutcome], None] | None = None,
     ) -> None:
+        """`on_attempt_ended` is called first, and must return quickly."""
         self.rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
         self.non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
         self._gate = gate
+        self.on_attempt_ended = on_attempt_ended
         self.text_only = TextOnlyModels()
         # Shutdown hook: may block the failing call until the process cancels it, so that the next process retries it.
         # Awaited when all attempts have failed, and when a resumable answer is about to be given up; not where the
@@ -346,6 +349,8 @@ class _CallInProgress:
             first_token_s=attempt.first_token_s,
         )
         self._outcomes.append(ended)
+        if self._caller.on_attempt_ended is not None:
+            self._caller.on_attempt_ended(ended)
         self._listener.attempt_ended(ended)
 
     def _recover(
