@@ -273,10 +273,7 @@ class StoredJournal(Database, ViewedJournal):
     # ── writing ──
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
-        log = self._logs.get(lease.run_id)
-        if log is None or log.epoch != lease.epoch:
-            log = self._held(lease)
-        return self._append_to(log, attempt, events)
+        return self._append_to(self._held(lease), attempt, events)
 
     def writer(self, lease: Lease) -> WriteEvents:
         log = self._logs.get(lease.run_id)
@@ -377,8 +374,7 @@ class StoredJournal(Database, ViewedJournal):
             after = page[-1].seq
 
     async def facts(self, run_id: str) -> list[Entry]:
-        (facts,) = await self.facts_of_runs([run_id])
-        return facts
+        return (await self.facts_of_runs([run_id]))[0]
 
     async def _fold_log(self, run_id: str) -> Fold:
         state = Fold()
@@ -394,8 +390,7 @@ class StoredJournal(Database, ViewedJournal):
             with contextlib.suppress(JournalError):
                 await self._written(log, entry.seq)  # the fold is ahead of storage: shown once it is written
                 return entry
-        state = await self._fold_log(run_id)
-        return state.entry()
+        return (await self._fold_log(run_id)).entry()
 
     async def stored_page(self, run_id: str, after: int) -> LogPage:
         return await self._pages.page(run_id, after, lambda: self._load_lines(run_id, after))
