@@ -34,7 +34,7 @@ class StoredLog(OpenLog):
 
     __slots__ = (
         *("failure", "fsync", "gap", "num", "owner"),
-        *("progress", "signalled", "tail", "unsignalled", "written_seq"),
+        *("has_text", "progress", "signalled", "tail", "unsignalled", "written_seq"),
     )
 
     def __init__(self, lease: Lease, num: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
@@ -43,6 +43,7 @@ class StoredLog(OpenLog):
         self.owner = lease.owner
         self.tail = tail
         self.fsync = fsync
+        self.has_text = False  # of its model: viewers wait for the first piece of it
         self.written_seq = fold.seq
         self.failure: JournalError | None = None  # raised in callers that wait for its entries
         self.gap: JournalError | None = None  # why storage has refused an entry: what follows it is not written either

@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch, StorageFailed
-from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
+from tailrace.events import AnyEvent, Entry, GatewayNotice, MessageChunk, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import Tail, ViewedJournal
 from tailrace.journal.sessions.session_watch import SessionWatch
@@ -285,6 +285,9 @@ class StoredJournal(Database, ViewedJournal):
         seq = log.append(events, attempt)
         if not log.queued:
             self._group_commit.append(log)
+        if not log.has_text and events and events[0].__class__ is MessageChunk:
+            log.has_text = True
+            self._group_commit.send_soon()
         return seq
 
     async def commit(self, lease: Lease) -> None:
