@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tailrace.agent.safety.redact import ArgumentsStream, Redactor
-from tailrace.agent.think_filter import DEFAULT_TAGS, ThinkFilter
+from tailrace.agent.think_filter import DEFAULT_TAGS, unfed_filter
 from tailrace.events import AnyEvent, MessageChunk, ProviderEvents, ReasoningChunk, ToolArgumentsChunk
 from tailrace.messages import (
     AnyDelta,
@@ -66,7 +66,7 @@ class AnswerFilter:
         self._redactor = redactor
         self._first_call = first_call
         self._thoughts: list[str] = []
-        self._think = ThinkFilter(tags)
+        self._think = unfed_filter(tuple(tags)).copy()
         self._visible = redactor.stream()
         self._hidden = redactor.stream()
         if shown:

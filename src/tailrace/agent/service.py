@@ -284,7 +284,9 @@ class AgentService(RunHost["_TurnExecution"]):
         """The turn, from the end of the session's runs before it to its own. None for one that is set aside. Raises
         `TailraceError` for a message of a chat that has waited too long to be answered (N160)."""
         run = claimed.run
-        if claimed.entries and (times := _ended_with_process(claimed.entries)) >= MAX_KILLS:
+        entered = Turn()
+        entered.replay(claimed.entries)
+        if claimed.entries and (times := entered.ended_with_process) >= MAX_KILLS:
             message = (
                 f"the process ended {times} times while this run called a tool, so it is set aside; see what the calls "
                 f"do before you let it go on, or end it: tailrace stop {run.id}"
@@ -387,12 +389,6 @@ class AgentService(RunHost["_TurnExecution"]):
             return marked_message(spec.message, spec.spoken_by)
         fetched = self._redactor.redact_message(cleaned(await source(pending.reference)))
         return marked_message(fetched, spec.spoken_by)
-
-
-def _ended_with_process(entries: Sequence[Entry]) -> int:
-    entered = Turn()
-    entered.replay(entries)
-    return entered.ended_with_process
 
 
 def _limits_of(spec: TurnSpec, limits: TurnLimits) -> TurnLimits:

@@ -35,26 +35,6 @@ class Filtered(NamedTuple):
     thought: str
 
 
-class _Tags(NamedTuple):
-    names: tuple[str, ...]  # the longest first
-    tag: re.Pattern[str]
-    plain: re.Pattern[str]  # what may begin in text: a tag, or code
-    max_chars: int
-
-
-@cache
-def _tags_of(given: tuple[str, ...]) -> _Tags:
-    names = tuple(sorted(filter(None, (tag.strip(" <>/").lower() for tag in given)), key=len, reverse=True))
-    one_of = "|".join(map(re.escape, names))
-    tag = rf"<(?P<end>/?)(?P<name>{one_of})(?:[ \t][^<>`~\n]{{0,{_MAX_ATTRIBUTE_CHARS}}})?>"
-    return _Tags(
-        names,
-        re.compile(tag, re.IGNORECASE),
-        re.compile(rf"(?P<ticks>`+|~{{3,}})|{tag}", re.IGNORECASE),
-        _MAX_ATTRIBUTE_CHARS + max(map(len, names), default=0) + 4,
-    )
-
-
 class ThinkFilter:
     """`feed` the text in any pieces, then `close`: the joined halves do not depend on the pieces.
 
@@ -62,7 +42,13 @@ class ThinkFilter:
     """
 
     def __init__(self, tags: Iterable[str] = DEFAULT_TAGS) -> None:
-        self._tags = _tags_of(tuple(tags))
+        names_given = filter(None, (tag.strip(" <>/").lower() for tag in tags))
+        self._names = tuple(sorted(names_given, key=len, reverse=True))
+        names = "|".join(map(re.escape, self._names))
+        tag = rf"<(?P<end>/?)(?P<name>{names})(?:[ \t][^<>`~\n]{{0,{_MAX_ATTRIBUTE_CHARS}}})?>"
+        self._tag = re.compile(tag, re.IGNORECASE)
+        self._plain = re.compile(rf"(?P<ticks>`+|~{{3,}})|{tag}", re.IGNORECASE)
+        self._max_tag_chars = _MAX_ATTRIBUTE_CHARS + max(map(len, self._names), default=0) + 4
         self._held = ""  # could still become a tag or a longer run of backticks
         self._repeats = 0  # how often the last character of `_held` follows it: a long run costs no copies (L140)
         self._depth = 0
@@ -133,7 +119,7 @@ class ThinkFilter:
     # ── where we are: each consumes up to and including what changes it, and returns where that ends ─────────
 
     def _in_thought(self, data: str, at: int, end: int, thought: list[str]) -> int:
-        match = self._tags.tag.search(data, at, end)
+        match = self._tag.search(data, at, end)
         before = data[at : match.start() if match else end]
         thought.append(before)
         self._pass_line(before)
@@ -161,7 +147,7 @@ class ThinkFilter:
 
     def _in_text(self, data: str, at: int, end: int, shown: list[str]) -> int:
         """Also inside a fence, where tags are text."""
-        match = self._tags.plain.search(data, at, end)
+        match = self._plain.search(data, at, end)
         shown.append(self._show(data[at : match.start() if match else end]))
         if match is None:
             return end
@@ -214,13 +200,13 @@ class ThinkFilter:
             run = data.rstrip("~")
         if len(run) < end:
             return len(run)
-        at = data.rfind("<", max(0, end - self._tags.max_chars))
+        at = data.rfind("<", max(0, end - self._max_tag_chars))
         if at >= 0 and ">" not in data[at:] and self._may_be_tag(data[at + 1 :].lower().removeprefix("/")):
             return at
         return end
 
     def _may_be_tag(self, begun: str) -> bool:
-        for name in self._tags.names:
+        for name in self._names:
             if name.startswith(begun) or (begun.startswith(name) and begun[len(name)] in " \t"):
                 return True
         return False
@@ -259,6 +245,12 @@ class ThinkFilter:
 def _is_in_line(tildes: str) -> bool:
     """About 5, or a path: no fence is made of these tildes, whatever follows."""
     return "~~~" not in tildes and tildes[-1] != "~"
+
+
+@cache
+def unfed_filter(tags: tuple[str, ...]) -> ThinkFilter:
+    """To be copied: its patterns are compiled once."""
+    return ThinkFilter(tags)
 
 
 def split_thoughts(text: str, tags: Iterable[str] = DEFAULT_TAGS) -> Filtered:

@@ -22,7 +22,7 @@ from tailrace.journal.live_tail import NOTHING, PAGE_LINES, Tail, ViewedJournal,
 from tailrace.journal.open_log import OpenLog, new_run_id
 from tailrace.journal.stored.commit_times import TickTimes
 from tailrace.journal.stored.ended_runs import EndedRun, EndedRuns, Recorded
-from tailrace.journal.waiters import SignalWaiters, Waiters
+from tailrace.journal.waiters import Waiters
 from tailrace.ports import Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal, WriteEvents
 
 
@@ -40,7 +40,7 @@ class MemoryRun:
         self.shown: list[Entry] = []  # what viewers may see
         self.times = TickTimes()
         self.signals: list[Signal] = []
-        self.signalled = SignalWaiters()
+        self.signalled = Waiters()
 
     @property
     def run(self) -> Run:

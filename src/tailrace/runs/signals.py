@@ -94,15 +94,15 @@ async def begun_once(
 
 
 async def run_signalled(
-    work: Coroutine[Any, Any, T], journal: Signals, lease: Lease, on_signal: Callable[[Signal], None]
+    work: Coroutine[Any, Any, T], journal: Signals, lease: Lease, on_signal: Callable[[Signal], None], *, after: int = 0
 ) -> T:
-    """The result of `work`. `on_signal` is called with each signal to the run meanwhile. What `listen` raises cancels
-    the work and is raised here. It begins with the first signal: most runs get none, and have no task for it."""
+    """The result of `work`, beside which this listens. What `listen` raises cancels the work and is raised here. It
+    begins with the first signal: most runs get none, and have no task for it."""
     listening: asyncio.Task[None] | None = None
 
     def begin() -> None:
         nonlocal listening
-        listening = group.create_task(listen(journal, lease, on_signal))
+        listening = group.create_task(listen(journal, lease, on_signal, after=after))
 
     async with FlatTaskGroup() as group:
         journal.when_signalled(lease, begin)

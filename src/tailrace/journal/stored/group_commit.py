@@ -22,7 +22,7 @@ from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import NOTHING, Tail
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.rows import EVENTS, BoundRow, bound_rows, without_outputs
-from tailrace.journal.waiters import SignalWaiters, Waiters
+from tailrace.journal.waiters import Waiters
 from tailrace.ports import Batch, Lease
 
 MIN_INTERVAL_S = 0.002  # between two groups that no caller waits for; the first after a pause goes at once
@@ -48,7 +48,7 @@ class StoredLog(OpenLog):
         self.failure: JournalError | None = None  # raised in callers that wait for its entries
         self.gap: JournalError | None = None  # why storage has refused an entry: what follows it is not written either
         self.progress = Waiters()
-        self.signalled = SignalWaiters()
+        self.signalled = Waiters()
         self.unsignalled = False  # storage has no signal for it: no read is needed
 
     def refuse(self, error: JournalError) -> None:
