@@ -163,8 +163,8 @@ class StoredJournal(Database, ViewedJournal):
         first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
         tail = self._tails.setdefault(run.id, Tail())
         tail.publish(Batch((first,)))  # viewers have the log from its beginning, and need not ask storage for it
-        self._hold(lease, num, fold([first]), fsync=new.durability == "fsync")
-        self._logs[run.id].unsignalled = announced == self._signals_announced
+        self._logs[run.id] = log = StoredLog(lease, num, fold([first]), tail, fsync=new.durability == "fsync")
+        log.unsignalled = announced == self._signals_announced
         return run, lease
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
