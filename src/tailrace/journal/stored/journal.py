@@ -22,7 +22,7 @@ from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import Tail, ViewedJournal
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.ended_runs import EndedRun, Recorded
-from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
+from tailrace.journal.stored.group_commit import BEGIN_S, GroupCommit, StoredLog
 from tailrace.journal.stored.page_cache import PageCache
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.shielded_writes import ShieldedWrites
@@ -165,6 +165,7 @@ class StoredJournal(Database, ViewedJournal):
         tail.publish(Batch((first,)))  # viewers have the log from its beginning, and need not ask storage for it
         self._logs[run.id] = log = StoredLog(lease, num, fold([first]), tail, fsync=new.durability == "fsync")
         log.unsignalled = announced == self._signals_announced
+        log.not_before = asyncio.get_running_loop().time() + BEGIN_S
         return run, lease
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
