@@ -284,15 +284,16 @@ class AgentService(RunHost["_TurnExecution"]):
         """The turn, from the end of the session's runs before it to its own. None for one that is set aside. Raises
         `TailraceError` for a message of a chat that has waited too long to be answered (N160)."""
         run = claimed.run
-        entered = Turn()
-        entered.replay(claimed.entries)
-        if claimed.entries and (times := entered.ended_with_process) >= MAX_KILLS:
-            message = (
-                f"the process ended {times} times while this run called a tool, so it is set aside; see what the calls "
-                f"do before you let it go on, or end it: tailrace stop {run.id}"
-            )
-            await self._journal.park(claimed.lease, RunFailure(CRASH_LOOP, message))
-            return None
+        if claimed.entries:
+            entered = Turn()
+            entered.replay(claimed.entries)
+            if (times := entered.ended_with_process) >= MAX_KILLS:
+                message = (
+                    f"the process ended {times} times while this run called a tool, so it is set aside; see what the "
+                    f"calls do before you let it go on, or end it: tailrace stop {run.id}"
+                )
+                await self._journal.park(claimed.lease, RunFailure(CRASH_LOOP, message))
+                return None
         spec = msgspec.convert(run.new.input, TurnSpec)
         if run.new.session:
             waiting = self._until_session_is_free(run, spec)

@@ -73,14 +73,13 @@ class CallService(RunHost["_CallExecution"]):
         """A call that has begun; it goes on whether or not anything watches it. `routed`, the spec's body as it was
         parsed, saves parsing it again."""
         new = NewRun(CALL_KIND, msgspec.to_builtins(spec), model, session, durability=durability)
-        return await self.start_run(new, execution=partial(self._executed, spec, routed) if routed else None)
+        executed = partial(_CallExecution, self._journal, self._caller, spec, routed) if routed else None
+        return await self.start_run(new, execution=executed)
 
     def _execution(self, claimed: ClaimedRun) -> _CallExecution:
         spec = msgspec.convert(claimed.run.new.input, CallSpec)
         asked = msgspec.structs.replace(parse_client_request(spec.body), headers=spec.headers)
-        return self._executed(spec, RoutedRequest(asked, self._routes_for(asked)), claimed)
-
-    def _executed(self, spec: CallSpec, routed: RoutedRequest, claimed: ClaimedRun) -> _CallExecution:
+        routed = RoutedRequest(asked, self._routes_for(asked))
         return _CallExecution(self._journal, self._caller, spec, routed, claimed)
 
 

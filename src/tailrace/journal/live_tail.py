@@ -365,14 +365,13 @@ class Viewer(ABC, Generic[P]):
 
     async def _next(self, tail: Tail) -> P | None:
         """The next entries; None where they have only just arrived."""
-        arrival = tail.next_time()
         batch = tail.entries_after(self.cursor)
         if batch is not None and not batch:
             if tail.ended or tail.closed:
                 raise StopAsyncIteration
             if (failure := tail.failure or tail.unreadable) is not None:
                 raise failure
-            await arrival.wait()
+            await tail.next_time().wait()
             return None
         page = self._given(batch) if batch is not None else None
         if page is None and not (page := await self._from_storage()):

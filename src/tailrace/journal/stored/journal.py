@@ -174,18 +174,15 @@ class StoredJournal(Database, ViewedJournal):
     async def _claim(self, run_id: str, owner: str, lease_s: float) -> Lease:
         num, lease = await self._claim_run(run_id, owner, lease_s)
         run, state = await self.get(run_id), await self._fold_log(run_id)
-        self._hold(lease, num, state, fsync=run.new.durability == "fsync")
-        return lease
-
-    def _hold(self, lease: Lease, num: int, state: Fold, *, fsync: bool) -> None:
-        if (other := self._logs.get(lease.run_id)) is not None:
+        if (other := self._logs.get(run_id)) is not None:
             if other.epoch > lease.epoch:  # of a caller that has left and was slow to read the log
-                raise StaleEpoch(f"run {lease.run_id} was claimed again by {other.owner}")
-            self._drop(other, StaleEpoch(f"run {lease.run_id} was claimed again by {lease.owner}"))
-        tail = self._tails.setdefault(lease.run_id, Tail(last_seq=state.seq))
+                raise StaleEpoch(f"run {run_id} was claimed again by {other.owner}")
+            self._drop(other, StaleEpoch(f"run {run_id} was claimed again by {owner}"))
+        tail = self._tails.setdefault(run_id, Tail(last_seq=state.seq))
         tail.skip_to(state.seq)
         tail.recover()
-        self._logs[lease.run_id] = StoredLog(lease, num, state, tail, fsync=fsync)
+        self._logs[run_id] = StoredLog(lease, num, state, tail, fsync=run.new.durability == "fsync")
+        return lease
 
     def _drop(self, log: StoredLog, why: JournalError) -> None:
         log.refuse(why)
