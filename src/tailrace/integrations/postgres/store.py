@@ -27,7 +27,6 @@ from tailrace.integrations.postgres.schema import prepare
 from tailrace.integrations.postgres.statements import Claimant
 from tailrace.integrations.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
 from tailrace.journal.bus import Bus
-from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import Tail
 from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.journal.stored.ended_runs import EndedRun
@@ -220,9 +219,9 @@ class PostgresJournal(StoredJournal):
         self._following.watch(run_id, tail)
         return tail
 
-    def _hold(self, lease: ports.Lease, num: int, state: Fold, *, fsync: bool) -> None:
-        super()._hold(lease, num, state, fsync=fsync)
-        self._following.unwatch(lease.run_id)
+    def _hold(self, log: StoredLog) -> None:
+        super()._hold(log)
+        self._following.unwatch(log.run_id)
 
     def _drop(self, log: StoredLog, why: JournalError) -> None:
         super()._drop(log, why)

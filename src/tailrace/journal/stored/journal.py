@@ -151,7 +151,9 @@ class StoredJournal(Database, ViewedJournal):
         """Cancelled, it releases the run as soon as that is claimed, as `claim` does: otherwise the run would wait
         until its lease has expired."""
         starting = self._start(new, owner, lease_s)
-        return await self._shielded_writes.run(starting, if_left=lambda begun: self._release_unless_none(begun[1]))
+        return await self._shielded_writes.run(
+            starting, if_left=lambda begun: self.release(begun[1]) if begun[1] is not None else None
+        )
 
     async def _start(self, new: NewRun, owner: str, lease_s: float) -> tuple[Run, Lease | None]:
         announced = self._signals_announced
@@ -163,13 +165,14 @@ class StoredJournal(Database, ViewedJournal):
         first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
         tail = self._tails.setdefault(run.id, Tail())
         tail.publish(Batch((first,)))  # viewers have the log from its beginning, and need not ask storage for it
-        self._logs[run.id] = log = StoredLog(lease, num, fold([first]), tail, fsync=new.durability == "fsync")
+        log = StoredLog(lease, num, fold([first]), tail, fsync=new.durability == "fsync")
         log.unsignalled = announced == self._signals_announced
         log.not_before = asyncio.get_running_loop().time() + BEGIN_S
+        self._hold(log)
         return run, lease
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        return await self._shielded_writes.run(self._claim(run_id, owner, lease_s), if_left=self._release_unless_none)
+        return await self._shielded_writes.run(self._claim(run_id, owner, lease_s), if_left=self.release)
 
     async def _claim(self, run_id: str, owner: str, lease_s: float) -> Lease:
         num, lease = await self._claim_run(run_id, owner, lease_s)
@@ -180,9 +183,11 @@ class StoredJournal(Database, ViewedJournal):
             self._drop(other, StaleEpoch(f"run {run_id} was claimed again by {owner}"))
         tail = self._tails.setdefault(run_id, Tail(last_seq=state.seq))
         tail.skip_to(state.seq)
-        tail.recover()
-        self._logs[run_id] = StoredLog(lease, num, state, tail, fsync=run.new.durability == "fsync")
+        self._hold(StoredLog(lease, num, state, tail, fsync=run.new.durability == "fsync"))
         return lease
+
+    def _hold(self, log: StoredLog) -> None:
+        self._logs[log.run_id] = log
 
     def _drop(self, log: StoredLog, why: JournalError) -> None:
         log.refuse(why)
@@ -245,10 +250,6 @@ class StoredJournal(Database, ViewedJournal):
         for lease in leases:
             with contextlib.suppress(JournalError):
                 await self._release_stored(lease, fsync=False)
-
-    async def _release_unless_none(self, lease: Lease | None) -> None:
-        if lease is not None:
-            await self.release(lease)
 
     async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
         log = self._held(lease)
@@ -335,7 +336,7 @@ class StoredJournal(Database, ViewedJournal):
         return sent
 
     def _announce_signal(self, run_id: str) -> None:
-        """Storage has a signal for this run, or may have one. A `start` in flight notices it by the count."""
+        """Storage has a signal for this run, or may have. A `start` in flight notices it by the count."""
         self._signals_announced += 1
         if (log := self._logs.get(run_id)) is not None:
             log.unsignalled = False
@@ -366,8 +367,7 @@ class StoredJournal(Database, ViewedJournal):
     # ── reading ──
 
     async def read(self, run_id: str, *, after: int = 0) -> Batch:
-        pages = [page async for page in self._read_pages(run_id, after)]
-        return pages[0] if len(pages) == 1 else Batch([entry for page in pages for entry in page])
+        return Batch([entry async for page in self._read_pages(run_id, after) for entry in page])
 
     async def _read_pages(self, run_id: str, after: int = 0) -> AsyncIterator[Batch]:
         while page := await self.page(run_id, after):

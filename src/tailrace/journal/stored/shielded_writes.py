@@ -25,7 +25,7 @@ class ShieldedWrites:
         return task
 
     async def run(
-        self, work: Coroutine[Any, Any, T], *, if_left: Callable[[T], Coroutine[Any, Any, None]] | None = None
+        self, work: Coroutine[Any, Any, T], *, if_left: Callable[[T], Coroutine[Any, Any, None] | None] | None = None
     ) -> T:
         """What the work returns or raises. Cancelling this does not cancel the work; `if_left` is then called with its
         result, to undo it."""
@@ -49,7 +49,8 @@ class ShieldedWrites:
             task.exception()  # retrieved: its caller may have left
 
 
-async def _then(task: asyncio.Task[T], if_left: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+async def _then(task: asyncio.Task[T], if_left: Callable[[T], Coroutine[Any, Any, None] | None]) -> None:
     await until_done(task)
-    if not task.cancelled() and task.exception() is None:
-        await if_left(task.result())
+    has_result = not task.cancelled() and task.exception() is None
+    if has_result and (undoing := if_left(task.result())) is not None:
+        await undoing
