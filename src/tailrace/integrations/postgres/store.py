@@ -76,7 +76,7 @@ class PostgresJournal(StoredJournal):
             on_lag=on_lag,
         )
         super().__init__(self._commits)
-        self._listener = Listener(address, self._on_wakeup, self._on_gap)
+        self._listener = Listener(address, self._on_wakeup, partial(self._on_wakeup, EVERYTHING))
         self._tasks: list[asyncio.Task[None]] = []
         self._back = asyncio.Event()
 
@@ -239,9 +239,6 @@ class PostgresJournal(StoredJournal):
             self._sessions.on_notify(None if ANY in wakeup.begun else wakeup.begun)
         if wakeup.values_changed:
             self._value_changed.wake_soon()
-
-    def _on_gap(self) -> None:
-        self._on_wakeup(EVERYTHING)
 
     # ── small state ──
 
