@@ -42,7 +42,7 @@ class _Attempt(NamedTuple):
 
 
 class RecentCallsLog:
-    """`note` is for `Caller`: it is called at the end of each attempt."""
+    """`note` is an observer of `Caller`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
