@@ -19,7 +19,7 @@ import msgspec
 from tailrace.api.async_agent import Agent
 from tailrace.api.callback_text import CallbackText, ForCallback, TextBeforeTools, ToolBegan, ToolEnded
 from tailrace.api.run_companion import Answer, OnApproval
-from tailrace.api.run_stream import RunResult, RunStream
+from tailrace.api.run_stream import RunResult
 from tailrace.app.models import chosen
 from tailrace.config.load import Config, load
 from tailrace.config.presets import PRESETS
@@ -255,7 +255,6 @@ class AIAgent:
             put(question)
             return await asyncio.wrap_future(question.answer)
 
-        run: RunStream[str] | None = None
         try:
             async with self._agent.stream(text, on_approval=ask if self.on_approval is not None else None) as run:
                 async for event in run:
@@ -265,12 +264,6 @@ class AIAgent:
         except ConfigError as exc:  # as Hermes tells it
             failed: RunResult[str] = RunResult("", "failed", Usage(), RunFailure("permanent", str(exc)))
             return await self._as_dict(failed)
-        except asyncio.CancelledError:
-            if run is not None:  # it was told to stop: let it say its last words
-                with suppress(TimeoutError, TailraceError):
-                    async with asyncio.timeout(_LAST_WORDS_S):
-                        await run.result()
-            raise
         finally:
             put(None)
 
