@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypedDict, Unpack, cast
+from typing import Any, Generic, Literal, NamedTuple, Self, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -56,12 +56,11 @@ class RunOptions(TypedDict, total=False):
     max_usd: float
 
 
-class _Opened:
+class _Opened(NamedTuple):
     """The application of one open agent, or of one call."""
 
-    def __init__(self, app: App) -> None:
-        self.app = app
-        self.beginning = asyncio.Lock()  # one turn after the other: questions that are asked at once keep their order
+    app: App
+    beginning: asyncio.Lock  # one turn after the other: questions that are asked at once keep their order
 
 
 class Agent(Generic[OutputT]):
@@ -147,11 +146,8 @@ class Agent(Generic[OutputT]):
             max_usd=max_usd,
             busy=busy,
             program="agent",
+            tools=None if builtin is None else (*(tool.spec.name for tool in self._tools), *builtin),
         )
-        if self._builtin is not None:
-            self._spec = msgspec.structs.replace(
-                self._spec, tools=(*(tool.spec.name for tool in self._tools), *self._builtin)
-            )
         self._stack = AsyncExitStack()
         self._open: _Opened | None = None
 
@@ -170,7 +166,7 @@ class Agent(Generic[OutputT]):
                 raise
             raise with_place(exc, config) from exc
         self._bring_along(app, spec.program or "")
-        self._spec, self._open = spec, _Opened(app)
+        self._spec, self._open = spec, _Opened(app, asyncio.Lock())
         return self
 
     async def __aexit__(
@@ -373,9 +369,8 @@ def _check_limits(options: RunOptions) -> None:
     """Raises `ConfigError`, and `TypeError` for an option that there is not."""
     if unknown := options.keys() - RunOptions.__annotations__.keys():
         raise TypeError(f"a run has no option {min(unknown)!r}; it has: {', '.join(RunOptions.__annotations__)}")
-    for name, expected in (("max_turns", Count), ("max_tokens", Count), ("max_usd", float), ("key", str)):
-        if (value := options.get(name)) is not None:
-            _check_options({name: (value, expected)})
+    limits = {"max_turns": Count | None, "max_tokens": Count | None, "max_usd": float | None, "key": str | None}
+    _check_options({name: (options.get(name), expected) for name, expected in limits.items()})
 
 
 async def _begin_turn(app: App, spec: TurnSpec, session: str, key: str) -> Run:
