@@ -56,6 +56,7 @@ async def main() -> None:
     assert_type((await Agent(output=Struct).run("x")).output, Struct)
     assert_type((await Agent(output=Data).run("x", deps=Deps("Bern"))).output.title, str)
     assert_type(Agent(output=Model).run_sync("x").output, Model)
+    assert_type(list(Agent(output=Model).stream_sync("x", max_turns=3)), list[str])
     assert_type((await Agent(output=Dict).run("x")).output["title"], str)
     assert_type((await Agent(output=list[Data]).run("x")).output, list[Data])
     agent = Agent(output=Data)
@@ -70,6 +71,7 @@ async def main() -> None:
         assert_type(again, RunStream[Data])
     await agent.run("x", max_turn=3)  # expected error
     await agent.run(3)  # expected error
+    agent.stream_sync("x", max_turn=3)  # expected error
     Agent(tools=[3])  # expected error
     _ = (await agent.run("x")).output.titel  # expected error
     lookup(Deps("Bern"), "Aare")  # expected error
