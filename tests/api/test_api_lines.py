@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "tests/clients/programs/lines"  # `clients/test_lines.py` runs them
 ROWS = {  # of the table in the manual
     "a tool, streamed": "streamed_tool.py",
-    "a question, blocking": "blocking.py",
+    "one question, blocking": "blocking.py",
     "a typed answer": "typed.py",
-    "a call that is paid for once per key": "once_per_key.py",
-    "three steps, the second twice side by side, resumed after `kill -9`": "three_steps.py",
+    "a call paid once per key": "once_per_key.py",
+    "three steps, parallel, resumed after `kill -9`": "three_steps.py",
     "a provider that breaks on request": "test_faulty_provider.py",
 }
 NAMES = {"pydantic_ai": "pydantic-ai", "openai_agents": "openai-agents", "langgraph": "LangGraph", "dbos": "DBOS"}
@@ -49,4 +49,4 @@ def test_a_program_is_no_longer_than_the_shortest_of_another_library(label: str,
 
 def test_every_program_stands_in_the_table() -> None:
     assert {path.name for path in PROGRAMS.glob("*/*.py")} == set(ROWS.values())
-    assert set(table()) == {*ROWS, "watched from another process"}
+    assert set(table()) == {*ROWS, "watched elsewhere"}

@@ -23,6 +23,15 @@ from tailrace.ports import Journal
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "engines" / "temporal_activity.py"
+# Temporal keeps a workflow's tasks for the worker that has it cached, for 10 s. Its test server keeps them for ever.
+RUNNER = """
+import functools, runpy, sys
+sys.path.append({packages!r})
+import temporalio.worker
+temporalio.worker.Worker = functools.partial(temporalio.worker.Worker, max_cached_workflows=0)
+sys.argv[:] = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def example() -> Any:
@@ -43,9 +52,8 @@ def testing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @asynccontextmanager
 async def worker(home: Path, address: str) -> AsyncGenerator[asyncio.subprocess.Process, None]:
     """The example in a process of its own, which finds Temporal's SDK beside our packages."""
-    path = f"import sys, runpy; sys.path.append({str(home / PACKAGES)!r}); sys.argv[:] = sys.argv[1:]; "
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", f"{path}runpy.run_path(sys.argv[0], run_name='__main__')"),
+        *(sys.executable, "-c", RUNNER.format(packages=str(home / PACKAGES))),
         *(str(EXAMPLE), "tide mills"),
         env={"PATH": os.environ["PATH"], "TAILRACE_HOME": str(home), "TEMPORAL_ADDRESS": address},
         cwd=home,

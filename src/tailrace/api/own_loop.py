@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
+import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import aclosing, closing
 from queue import SimpleQueue
@@ -24,8 +24,8 @@ def run_in_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def iterate_in_own_loop(work: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
-    """What the work yields, made by a loop in a thread of its own, one item ahead of the caller. Closing it, the end of
-    the program, and a wait that is interrupted, as by Ctrl-C, cancel the work and wait until that has ended."""
+    """What the work yields, made by a loop in a thread of its own, one item ahead of the caller. Closing it, and a wait
+    that is interrupted, as by Ctrl-C, cancel the work and wait until that has ended."""
     made: SimpleQueue[tuple[T] | None] = SimpleQueue()  # None: nothing more comes
     wanted = asyncio.Semaphore(0)
     runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -44,20 +44,16 @@ def iterate_in_own_loop(work: Callable[[], AsyncGenerator[T, None]]) -> Generato
         with runner:
             loop.run_forever()
 
-    def leave() -> None:
-        making.cancel()
-        thread.join()
-
     making = asyncio.run_coroutine_threadsafe(make(), loop)
     making.add_done_callback(lambda _: made.put(None))
     thread = Thread(target=run, name="tailrace-run", daemon=True)
     thread.start()
-    atexit.register(leave)
     try:
         while (item := made.get()) is not None:
             yield item[0]
             loop.call_soon_threadsafe(wanted.release)
         making.result()
     finally:
-        atexit.unregister(leave)
-        leave()
+        making.cancel()
+        if not sys.is_finalizing():  # then no other thread runs any more
+            thread.join()
