@@ -51,6 +51,7 @@ def plain(river: str) -> str:
 
 async def main() -> None:
     assert_type(Agent(), Agent[str])
+    assert_type(Agent("openai/gpt-5", output=Struct), Agent[Struct])
     assert_type(Agent(tools=[lookup, look, plain], output=Struct), Agent[Struct])
     assert_type((await Agent().run("x")).output, str)
     assert_type((await Agent(output=Struct).run("x")).output, Struct)

@@ -89,9 +89,9 @@ class Agent(Generic[OutputT]):
 
     def __init__(  # noqa: PLR0913 - one keyword per option
         self,
+        model: str = "",
         *,
         output: type[OutputT] | None = None,
-        model: str = "",
         tools: Sequence[Tool | Callable[..., object]] = (),
         builtin: Sequence[str] | None = (),
         system: str = "",
