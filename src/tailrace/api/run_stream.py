@@ -68,6 +68,7 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
         return self
 
     def failure(self) -> RunFailed:
+        """What `output` and `raise_for_status` raise."""
         message = self.error.message if self.error is not None else f"the run is {self.status}"
         return RunFailed(message, status=self.status, kind=self.error.kind if self.error else "", run=self)
 
@@ -162,4 +163,5 @@ class RunStream(Generic[OutputT]):
         return await self._app.steering.steer(self.id, read, by=REQUESTER)
 
     async def stop(self) -> None:
+        """Ends the run; its text stays."""
         await self._app.agents.stop(self.id)
