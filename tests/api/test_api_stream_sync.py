@@ -110,6 +110,7 @@ def test_a_mistake_is_raised_before_anything_is_recorded(
     assert runs_of(config) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [None, signal.SIGINT], ids=["ends", "is interrupted"])
 async def test_F76_a_program_may_end_with_half_a_text_and_ctrl_c_stops_the_run(
     sent: signal.Signals | None, tmp_path: Path
