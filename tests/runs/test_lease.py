@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Lease
-from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, TOGETHER_S, held
+from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, TOGETHER_S, HeldLease
 from tailrace.testing.clock import driven
 from tailrace.testing.conformance.sample_runs import started
 
@@ -36,7 +36,7 @@ async def test_leases_that_are_due_at_about_the_same_time_are_renewed_in_one_tic
         for _ in range(RUNS):
             _, lease = await started(journal)
             begun[lease.run_id] = loop.time()
-            await stack.enter_async_context(held(journal, lease))
+            await stack.enter_async_context(HeldLease(journal, lease))
             await asyncio.sleep(APART_S)
         await asyncio.sleep(1.5 * LEASE_S / RENEWALS_PER_LEASE)
     renewed_at = dict(journal.renewals)
@@ -61,7 +61,7 @@ async def test_L145_a_lease_that_is_renewed_slowly_is_renewed_again_before_it_en
     journal = Slow()
     _, lease = await started(journal)
     began = asyncio.get_running_loop().time()
-    async with held(journal, lease, asked_at=began - 0.8 * LEASE_S):
+    async with HeldLease(journal, lease, asked_at=began - 0.8 * LEASE_S):
         await asyncio.sleep(4 * LEASE_S)
     assert asked[0] == began, "a claim that took so long leaves no time"
     assert all(later - earlier < LEASE_S for earlier, later in pairwise(asked))
