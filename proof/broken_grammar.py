@@ -25,11 +25,21 @@ from tailrace.testing.provider.edits import (
     kind_of,
     map_calls,
     map_choices,
-    map_data,
-    without,
     zero_index,
 )
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
+
+
+def without(data: JsonObject, dropped: str) -> JsonObject:
+    return {key: value for key, value in data.items() if key != dropped}
+
+
+def map_data(events: Events, change: Callable[[JsonObject, int], JsonObject]) -> Events:
+    """Each event's JSON changed; `change` takes the event's number too."""
+    return [
+        Sse(change(event.data, at), event.event) if isinstance(event.data, dict) else event
+        for at, event in enumerate(events)
+    ]
 
 
 def _each_later_piece(change: Callable[[JsonObject, JsonObject], JsonObject]) -> Run:

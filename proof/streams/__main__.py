@@ -99,6 +99,17 @@ def write_docs(seed: int, histories: Path) -> int:
     return 0
 
 
+def add_to_docs(faults: Sequence[Fault], seed: int, histories: Path) -> int:
+    """Tries these faults at every product of the table and says that this was later."""
+    run = TableRun.load(RUN)
+    for name, result in run.products.items():
+        asyncio.run(try_product(PRODUCTS[name], faults, seed, histories, result.cells.__setitem__))
+    run.added |= {fault.name: now() for fault in faults}
+    write_table(run)
+    run.save(RUN)
+    return 0
+
+
 def _kept(run: TableRun, name: str) -> Found:
     """Keeps each cell as it is found, and says how far the run is."""
     result, last = run.products[name], time.monotonic()
@@ -125,7 +136,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--docs",
         action="store_true",
-        help="every product and fault in one run, which goes on after an interruption; writes docs/proof.md",
+        help="every product and fault in one run, which goes on after an interruption; writes docs/proof.md; with "
+        "--faults: adds these to the table",
     )
     parser.add_argument("--install", action="store_true", help="install the products instead; all, if none is named")
     parser.add_argument("--list", action="store_true", help="list products and faults")
@@ -152,13 +164,13 @@ def main() -> int:
         for kind in kinds or PRODUCTS.values():
             install(kind)
         return 0
-    if bool(kinds) == asked.docs or (asked.docs and asked.faults):
-        parser.error("name products, or have all of them tested with --docs alone")
+    if bool(kinds) == asked.docs:
+        parser.error("name products, or have all of them tested with --docs")
     histories = ENVIRONMENTS / "histories"
     histories.mkdir(parents=True, exist_ok=True)
-    if asked.docs:
-        return write_docs(asked.seed, histories)
     faults = [fault for fault in FAULTS if not asked.faults or any(word in fault.name for word in asked.faults)]
+    if asked.docs:
+        return add_to_docs(faults, asked.seed, histories) if asked.faults else write_docs(asked.seed, histories)
     for kind in kinds:
         if not kind.is_installed():
             print(f"{kind.name} is not installed: python -m proof.streams --install {kind.name}")

@@ -76,6 +76,13 @@ FAULTS = (
         pace_s=0.03,
     ),
     Fault(
+        "kill -9 in a tool",
+        "the same while tools run that have had their effect",
+        server="kill-in-tool",
+        needs=("durable", "tools"),
+        tool=True,
+    ),
+    Fault(
         "one of two killed",
         "one server is killed, viewers go to another",
         server="kill-one",

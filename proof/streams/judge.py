@@ -6,6 +6,7 @@ A history has one JSON object a line: `t` (seconds), `by` (who writes), `run`, `
 
     provider  asked    attempt, length      a request for the answer came; a whole answer has `length` words
     provider  said     attempt, n, hash     it sent word `n`; the same word of another attempt has another hash
+    provider  told                          the product told the model that its call has no result, or none it knows of
     tool      ran      call                 the product ran the tool that the model asked for
     client    planned  tools                the model will ask for so many tool calls before it answers
     client    accepted                      the product took the request
@@ -64,6 +65,7 @@ class Run:
     status: str = ""  # empty: the product keeps nothing that could be asked for
     tools: Counter[str] = field(default_factory=Counter)
     planned_tools: int = 0
+    model_told: bool = False  # of a call without a result
     client: set[str] = field(default_factory=set)  # accepted, refused, halted
 
 
@@ -75,7 +77,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`outcome` says what the client got: `whole`, `stopped`, or `told` that it failed. It counts without findings."""
+    """`outcome` says what the client got: `whole`, `stopped`, or `told` that it failed; `told` too where the model was
+    told that its call has no known result. It counts without findings."""
 
     run: str
     outcome: str
@@ -106,6 +109,8 @@ def _note(run: Run, record: dict[str, object]) -> None:
             run.length = _number(record, "length")
         case "provider", "said":
             run.said[str(record["hash"])] = _number(record, "attempt")
+        case "provider", "told":
+            run.model_told = True
         case "tool", "ran":
             run.tools[str(record["call"])] += 1
         case "client", "planned":
@@ -244,7 +249,7 @@ def _outcome(run: Run) -> str:
     ends = {run.status, *run.ends.values()}
     if "halted" in run.client:
         return "stopped"
-    return "whole" if "complete" in ends else "told"
+    return "whole" if "complete" in ends and not run.model_told else "told"
 
 
 def _spans(numbers: Iterable[int]) -> str:

@@ -3,6 +3,8 @@
 A run is recognised by its name in the user's message. The fault meets the first attempt alone: a product that asks
 again gets a healthy answer. As a model does, it goes on from the text that the request ends with, where a product
 asks it to continue. The tool that it asks for is called at `/tool/RUN`: a side effect in the world, which is counted.
+It takes any result of its call for the result and never makes the call again by itself; a request without a result
+is a request of a product that has forgotten the call.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from typing import Any
 from proof.streams.history import History, digest, numbered_word
 
 _RUN_NAME = re.compile(r"\brun-[\w-]+\b")
+_OK = re.compile(r"(?i)\bok\W+true\b")  # what the tool answers, however it is quoted
 _WORD = re.compile(r"\bt(\d+)\.(run-[\w-]+)\.[a-z]")
 GONE_S = 10.0
-MAX_TOOL_CALLS = 3  # attempts and repeated calls together
+MAX_TOOL_CALLS = 3  # attempts, and calls that the product has forgotten
 STALL_S = 60.0  # no product's patience is as long; the test gives up before
 
 
@@ -36,6 +39,7 @@ class Plan:
     tool: tuple[str, dict[str, Any]] | None = None  # what the model asks for before it answers
     attempts: int = 0
     tool_attempts: int = 0
+    told: bool = False  # the result of its call is that there is none, or none that is known
 
 
 @dataclass
@@ -49,6 +53,9 @@ class Provider:
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._returning: asyncio.Task[None] | None = None
+        self._tools = asyncio.Condition()
+        self._tools_begun = 0
+        self.holds_tools = False  # a tool has its effect at once, and its answer when this ends
 
     @property
     def url(self) -> str:
@@ -113,6 +120,10 @@ class Provider:
         if "/tool/" in path:
             run = path.rpartition("/")[2]
             self.history.write("tool", run, "ran", call=run)
+            async with self._tools:
+                self._tools_begun += 1
+                self._tools.notify_all()
+                await self._tools.wait_for(lambda: not self.holds_tools)
             await _whole(writer, {"ok": True})
         elif path.endswith("/chat/completions"):
             await self._complete(json.loads(body), writer)
@@ -120,6 +131,16 @@ class Provider:
             await _whole(writer, {"object": "list", "data": [{"id": "numbers", "object": "model"}]})
         else:
             await _whole(writer, {"error": {"message": f"no route {path}"}}, status="404 Not Found")
+
+    async def tools_begun(self, number: int) -> None:
+        """Returns when so many tools have had their effect."""
+        async with self._tools:
+            await self._tools.wait_for(lambda: self._tools_begun >= number)
+
+    async def answer_tools(self) -> None:
+        async with self._tools:
+            self.holds_tools = False
+            self._tools.notify_all()
 
     async def _complete(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         messages = request["messages"]
@@ -131,7 +152,11 @@ class Provider:
             else:
                 await _message(writer, request, {"content": "Numbers"})
             return
-        asks_tool = plan.tool is not None and plan.tool_attempts < MAX_TOOL_CALLS and not _tool_succeeded(messages)
+        results = [json.dumps(message["content"]) for message in messages if message["role"] == "tool"]
+        if results and not plan.told and not any(map(_OK.search, results)):
+            plan.told = True
+            self.history.write("provider", run, "told")
+        asks_tool = plan.tool is not None and plan.tool_attempts < MAX_TOOL_CALLS and not results
         if asks_tool:
             plan.tool_attempts += 1
         else:
@@ -201,11 +226,6 @@ def _said_before(messages: list[dict[str, Any]], run: str) -> int:
     """The last word of this run in what the request has of the model's own answer."""
     said = _WORD.findall(" ".join(json.dumps(message) for message in messages if message["role"] == "assistant"))
     return max((int(n) for n, of in said if of == run), default=0)
-
-
-def _tool_succeeded(messages: list[dict[str, Any]]) -> bool:
-    """A model that is told of a failed call makes it again."""
-    return any(message["role"] == "tool" and "ok" in json.dumps(message["content"]) for message in messages)
 
 
 def _call_delta(function: dict[str, str], *, opens: bool = False) -> dict[str, Any]:

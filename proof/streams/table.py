@@ -91,6 +91,7 @@ class TableRun:
     machine: str
     seed: int
     products: dict[str, ProductResult]
+    added: dict[str, str] = field(default_factory=dict)  # faults that were tried after the run, and when
 
     @classmethod
     def new(cls, kinds: Iterable[type[Product]], seed: int) -> TableRun:
@@ -131,7 +132,8 @@ class TableRun:
 
     @property
     def requests(self) -> int:
-        return sum(found.runs for result in self.products.values() for found in result.cells.values())
+        cells = [(fault, found) for result in self.products.values() for fault, found in result.cells.items()]
+        return sum(found.runs for fault, found in cells if fault not in self.added)
 
 
 def now() -> str:
@@ -182,7 +184,8 @@ def table(run: TableRun) -> str:
 
 def told(run: TableRun) -> str:
     cores = run.machine.partition(",")[0]
-    return f"One run, {run.began} to {run.ended[-5:]} UTC, {cores}: {run.requests:,} requests."
+    later = "".join(f" *{fault}* was added {when}." for fault, when in run.added.items())
+    return f"One run, {run.began} to {run.ended[-5:]} UTC, {cores}: {run.requests:,} requests.{later}"
 
 
 def setups(run: TableRun) -> str:

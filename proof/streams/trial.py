@@ -25,6 +25,7 @@ HUNG_S = 15.0
 IDLE_S = 3.0  # after which a viewer of a server that hangs goes to another one
 FULL_S = 4.0
 SLOW_S = 5.0
+TOOLS_S = 4.0  # for the tools of all runs to begin after the first: some products' own wait 5 s for their answer
 
 
 class Disk:
@@ -107,11 +108,15 @@ class Trial:
         self._disk = disk
         self._rng = random.Random(f"{seed} {fault.name}")
         self._accepted = 0
+        self._all_accepted = asyncio.Event()
         self._strike: asyncio.Task[None] | None = None
         self._others: list[asyncio.Task[None]] = []
 
     async def execute(self) -> None:
         await self._product.restart()
+        if self._fault.server == "kill-in-tool":
+            self._provider.holds_tools = True
+            self._strike = asyncio.create_task(self._hit_in_tools())
         names = [f"run-{self._fault.slug}-{number}" for number in range(self._fault.trials)]
         await asyncio.gather(*(self._visit(name, self._rng.random() * 0.4, self._word()) for name in names))
         await asyncio.gather(*self._others)
@@ -182,6 +187,8 @@ class Trial:
                     return "broken" if idle_s == IDLE_S else "waiting"
                 viewer.shows(sight)
                 self._accepted += isinstance(sight, Accepted)
+                if self._accepted == self._fault.trials:
+                    self._all_accepted.set()
                 if isinstance(sight, Ended):
                     return sight.how
                 if at and viewer.last >= at and isinstance(sight, Text) and await self._act(viewer, at):
@@ -190,7 +197,7 @@ class Trial:
     async def _act(self, viewer: Viewer, at: int) -> bool:
         """What this fault does when a viewer has seen word `at`. True: the viewer leaves."""
         done = viewer.done
-        if self._fault.server and self._strike is None and self._accepted == self._fault.trials:
+        if self._fault.server and self._strike is None and self._all_accepted.is_set():
             self._strike = asyncio.create_task(self._hit_servers())
         action = self._fault.viewer
         if action == "second" and "second" not in done:
@@ -209,10 +216,21 @@ class Trial:
             self._history.write("client", viewer.run, "halted")
         return False
 
+    async def _hit_in_tools(self) -> None:
+        """When the tool of every run has had its effect, and no product knows that yet."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOTAL_S):
+                await self._provider.tools_begun(1)
+            async with asyncio.timeout(TOOLS_S):
+                await self._provider.tools_begun(self._fault.trials)
+                await self._all_accepted.wait()
+        await self._hit_servers()
+        await self._provider.answer_tools()
+
     async def _hit_servers(self) -> None:
         product = self._product
         match self._fault.server:
-            case "kill":
+            case "kill" | "kill-in-tool":
                 for server in product.servers:
                     server.kill()
                 await product.restart()

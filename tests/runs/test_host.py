@@ -231,6 +231,41 @@ async def test_L145_a_dead_owners_runs_go_on_within_two_leases_the_oldest_first(
 
 
 @driven
+async def test_L145_a_run_whose_claim_took_most_of_its_lease_is_not_lost_to_another_process() -> None:
+    """Storage was busy, or this process was kept from running; it lives all the same."""
+    renewed: list[float] = []
+
+    class Slow(MemoryJournal):
+        async def _answer_late(self) -> None:
+            await asyncio.sleep(0.9 * LEASE_S)
+
+        async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
+            begun = await super().start(new, owner, lease_s=lease_s)
+            await self._answer_late()
+            return begun
+
+        async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
+            lease = await super().claim(run_id, owner, lease_s=lease_s)
+            await self._answer_late()
+            return lease
+
+        async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
+            renewed.append(now())
+            await super().renew(lease, lease_s=lease_s)
+
+    journal = Slow(clock=now)
+    async with Host(journal, hangs) as host:
+        await host.start_run(NewRun("call"))
+        await asyncio.sleep(LEASE_S / 5)
+        assert await journal.orphans() == []
+        left = await journal.create(NewRun("call"))
+        assert await host.take_over(left.id)
+        await asyncio.sleep(LEASE_S / 5)
+        assert await journal.orphans() == []
+    assert len(renewed) >= 2
+
+
+@driven
 async def test_L146_a_process_never_claims_its_own_live_run() -> None:
     """After a suspend its leases have run out, and the journal lists its runs as abandoned."""
 

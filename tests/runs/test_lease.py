@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from itertools import pairwise
 
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Lease
@@ -44,3 +45,23 @@ async def test_leases_that_are_due_at_about_the_same_time_are_renewed_in_one_tic
     for run_id, at in renewed_at.items():
         period_s = LEASE_S / RENEWALS_PER_LEASE
         assert period_s - TOGETHER_S <= at - begun[run_id] <= period_s + 0.001, "never late, and hardly early"
+
+
+@driven
+async def test_L145_a_lease_that_is_renewed_slowly_is_renewed_again_before_it_ends() -> None:
+    """It counts from when it was asked for: what storage took is not added to the pause."""
+    asked: list[float] = []
+
+    class Slow(MemoryJournal):
+        async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
+            asked.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(0.8 * LEASE_S)
+            await super().renew(lease, lease_s=lease_s)
+
+    journal = Slow()
+    _, lease = await started(journal)
+    began = asyncio.get_running_loop().time()
+    async with HeldLease(journal, lease, asked_at=began - 0.8 * LEASE_S):
+        await asyncio.sleep(4 * LEASE_S)
+    assert asked[0] == began, "a claim that took so long leaves no time"
+    assert all(later - earlier < LEASE_S for earlier, later in pairwise(asked))

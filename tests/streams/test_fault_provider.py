@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -109,6 +110,49 @@ async def test_a_tool_is_asked_for_once_and_its_use_is_written_down(provider: Pr
     assert told["choices"][0]["message"]["content"] == HEALTHY
     written = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [record["what"] for record in written] == ["asked", "ran", "asked", *["said"] * 6]
+
+
+async def calls_of(provider: Provider, body: dict[str, Any]) -> list[Any]:
+    told = json.loads((await fetch("POST", f"{provider.url}/chat/completions", body=body)).body)
+    calls: list[Any] = told["choices"][0]["message"].get("tool_calls", [])
+    return calls
+
+
+async def test_I106_a_call_is_made_again_where_it_was_forgotten_and_not_where_its_result_is_unknown(
+    provider: Provider, tmp_path: Path
+) -> None:
+    provider.plans[RUN] = Plan(words=6, pace_s=0, tool=("record", {"url": provider.tool_url(RUN)}))
+    body = request(stream=False)
+    for _ in range(2):
+        [call] = await calls_of(provider, body)
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "interrupted: it may or may not have been invoked"}
+    body["messages"].append(result)
+    assert await calls_of(provider, body) == []
+    written = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [record["what"] for record in written][:4] == ["asked", "asked", "told", "asked"]
+
+
+@pytest.mark.parametrize(
+    "content", ['{"ok": true}', '{"ok":true}\n[exit code 0]', "{'ok': True}", '"{\\"ok\\": true}"']
+)
+async def test_a_result_that_the_tool_gave_is_one_however_it_is_quoted(
+    provider: Provider, tmp_path: Path, content: str
+) -> None:
+    provider.plans[RUN] = Plan(words=6, pace_s=0, tool=("record", {}))
+    body = request(stream=False)
+    body["messages"].append({"role": "tool", "tool_call_id": "call_1", "content": content})
+    assert await calls_of(provider, body) == []
+    assert '"told"' not in (tmp_path / "history.jsonl").read_text(encoding="utf-8")
+
+
+async def test_a_tool_that_is_held_has_its_effect_and_no_answer_yet(provider: Provider, tmp_path: Path) -> None:
+    provider.holds_tools = True
+    answer = asyncio.ensure_future(fetch("GET", provider.tool_url(RUN)))
+    await provider.tools_begun(1)
+    assert '"ran"' in (tmp_path / "history.jsonl").read_text(encoding="utf-8")
+    assert not answer.done()
+    await provider.answer_tools()
+    assert (await answer).json() == {"ok": True}
 
 
 def test_words_are_read_from_any_pieces() -> None:

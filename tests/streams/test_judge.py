@@ -171,6 +171,19 @@ def test_a_failure_that_is_told_is_no_anomaly() -> None:
     assert verdict(records) == Verdict("r", "told", ())
 
 
+@pytest.mark.parametrize("ran", [0, 1])
+def test_a_result_of_which_the_model_was_told_that_it_is_not_known_is_no_anomaly(ran: int) -> None:
+    tool = [record("tool", "ran", call="c1")] * ran
+    records = [record("client", "planned", tools=1), *tool, record("provider", "told"), *history()]
+    assert verdict(records) == Verdict("r", "told", ())
+
+
+def test_a_tool_that_ran_twice_is_doubled_whatever_the_model_was_told() -> None:
+    records = [record("provider", "told"), *history()]
+    tool_twice(records)
+    assert verdict(records).anomalies == ("doubled",)
+
+
 def test_a_failed_run_that_keeps_other_words_than_it_showed_denies_them() -> None:
     records = [
         record("client", "accepted"),

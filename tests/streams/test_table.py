@@ -131,6 +131,24 @@ def test_a_trial_that_cannot_be_held_is_no_failure_of_the_product(small: Path, m
     assert "- Not run (healthy): no such module" in (small / "setups.md").read_text(encoding="utf-8")
 
 
+def test_a_fault_that_is_tried_later_is_added_to_the_table_and_said_to_be(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products(monkeypatch, Relay, Liar)
+    assert command.write_docs(1, small) == 0
+    before = TableRun.load(small / "run.json")
+    healthy = FAULTS[0]._replace(pace_s=0.0)
+    added = healthy._replace(name="cut", provider="cut", trials=3)
+    for module in (command, table):
+        monkeypatch.setattr(module, "FAULTS", (healthy, added))
+    assert command.add_to_docs([added], 1, small) == 0
+    run = TableRun.load(small / "run.json")
+    assert (run.requests, [*run.added]) == (before.requests, ["cut"])
+    assert run.products["liar"].cells["healthy"] == before.products["liar"].cells["healthy"]
+    assert run.products["relay"].cells["cut"].runs == 3
+    assert f"*cut* was added {run.added['cut']}." in (small / "proof.md").read_text(encoding="utf-8")
+
+
 def test_the_page_shows_one_run_and_nothing_else() -> None:
     run = TableRun.load(table.RUN)
     page = table.PAGE.read_text(encoding="utf-8")

@@ -31,11 +31,20 @@ async def test_viewers_with_the_durable_streams_client_see_the_same(name: str, t
     await all_are_whole(TailraceStreams, name, tmp_path)
 
 
+async def test_I106_a_tool_that_was_running_at_a_kill_does_not_run_again(tmp_path: Path) -> None:
+    """It had its effect, which no runtime can know: the model is told, and decides."""
+    await all_are("told", Tailrace, "kill -9 in a tool", tmp_path)
+
+
 async def all_are_whole(kind: type[Product], name: str, tmp_path: Path) -> None:
+    await all_are("whole", kind, name, tmp_path)
+
+
+async def all_are(outcome: str, kind: type[Product], name: str, tmp_path: Path) -> None:
     [fault] = [fault._replace(trials=3) for fault in FAULTS if fault.name == name]
     cells: dict[str, Cell] = {}
     await try_product(kind, [fault], 7, tmp_path, cells.__setitem__)
-    assert cells == {name: Cell(3, {"whole": 3}, {})}
+    assert cells == {name: Cell(3, {outcome: 3}, {})}
 
 
 @pytest.mark.skipif(

@@ -23,7 +23,7 @@ class Tailrace(Product):
     name = "tailrace"
     page = "docs/http.md"
     setup = "tailrace serve, SQLite; call.idle_timeout_s 3, call.backoff_s 1, call.max_attempts 6, approvals.mode yolo"
-    lacks: ClassVar = {"servers": "the other two setups of Tailrace have several"}
+    lacks: ClassVar = {"servers": "the other three setups of Tailrace have several"}
     nodes = 1
     arguments: tuple[str, ...] = ()
     lease_s = 2

@@ -63,7 +63,7 @@ TurnCommand: TypeAlias = CallModel | RunTool | SettleTool | GiveUp | Finish
 
 
 ENDED_WITH_PROCESS = (
-    "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
+    "This call was interrupted; it may or may not have taken effect. It was not run again: check before you repeat it."
 )
 INTERRUPTED = "The user interrupted this call; it may or may not have taken effect."
 NEVER_RAN = "The user stopped the run before this call was made; it was not executed."

@@ -164,6 +164,7 @@ class RunHost(ABC, Generic[E]):
     ) -> Run:
         """A run that has begun, with these events after its first; it goes on whether or not a viewer watches it. With
         a known idempotency key, the run that has it, as it is. `execution` saves reading the run's input back."""
+        asked_at = asyncio.get_running_loop().time()
         run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
         if lease is not None:
             if events:
@@ -172,7 +173,7 @@ class RunHost(ABC, Generic[E]):
                 await self._hand_over_lease(run, lease)
                 return run
             entries = [Entry(run.last_seq + number, event) for number, event in enumerate(events, 1)]
-            self._go_on(ClaimedRun(run, lease, entries), execution)
+            self._go_on(ClaimedRun(run, lease, entries, asked_at), execution)
         return run
 
     async def _hand_over_lease(self, run: Run, lease: Lease) -> None:
@@ -271,7 +272,7 @@ class RunHost(ABC, Generic[E]):
             execution = (make or self._execution)(claimed)
         except Exception as exc:  # noqa: BLE001 - it fails this run and no other
             execution = exc
-        task = self._group.create_task(self._host(run, claimed.lease, execution), name=run.id)
+        task = self._group.create_task(self._host(run, claimed.lease, execution, claimed.asked_at), name=run.id)
         alone_until = asyncio.get_running_loop().time() + self._lease_s if run.kills >= SUSPECTED else 0.0
         self._hosted[run.id] = _Hosted(run, None if isinstance(execution, Exception) else execution, task, alone_until)
         self._count_running()
@@ -315,14 +316,12 @@ class RunHost(ABC, Generic[E]):
         """Ends the run as `stopped`, in whichever process it is. A no-op for a run that has ended. `newer`: a newer
         message of its session takes its place."""
         signal = stop_signal(by=by, newer=newer)
-        try:
+        with contextlib.suppress(RunSealed):
             if (hosted := self._hosted.get(run_id)) is not None:
                 hosted.stopping = hosted.stopping or stop_failure(signal)
                 await self._journal.signal(run_id, signal)
             else:
                 await self._stop_elsewhere(run_id, by, newer=newer)
-        except RunSealed:
-            return
 
     async def _stop_elsewhere(self, run_id: str, by: str, *, newer: bool = False) -> None:
         left: list[OpenAttempt] = []  # where the run is ended here
@@ -396,13 +395,13 @@ class RunHost(ABC, Generic[E]):
 
     # ── runs leave ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _host(self, run: Run, lease: Lease, execution: E | Exception) -> None:
+    async def _host(self, run: Run, lease: Lease, execution: E | Exception, asked_at: float | None) -> None:
         """The top of a run's task: its failure is its own and ends no other run."""
         CURRENT_RUN.set(run.id)
         CHARGED_TO.set(charged_to(run))
         PATIENCE_S.set(None)  # the request that started the run may have set it
         try:
-            async with HeldLease(self._journal, lease, lease_s=self._lease_s):
+            async with HeldLease(self._journal, lease, lease_s=self._lease_s, asked_at=asked_at):
                 finished = await self._execute(run, lease, execution)
                 if finished is not None and self._on_end is not None:
                     self._on_end(run, finished)

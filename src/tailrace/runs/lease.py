@@ -18,16 +18,20 @@ TOGETHER_S = 0.1  # renewals that are due within so long are one commit: each by
 
 class HeldLease:
     """Renews the lease while the block runs; afterwards gives the run back unless it has ended. A task begins when the
-    first renewal is due: most runs are shorter.
+    first renewal is due: most runs are shorter. `asked_at`: when the lease was asked for, on the loop's clock; from
+    then, however long storage took, each renewal is due.
 
     A lost lease does not interrupt the block: the next `append`, `commit` or `signals` raises `StaleEpoch`.
     """
 
-    def __init__(self, journal: RunStore, lease: Lease, *, lease_s: float = LEASE_S) -> None:
+    def __init__(
+        self, journal: RunStore, lease: Lease, *, lease_s: float = LEASE_S, asked_at: float | None = None
+    ) -> None:
         self._journal = journal
         self._lease = lease
         self._lease_s = lease_s
         self._loop = asyncio.get_running_loop()
+        self._asked_at = asked_at or self._loop.time()
         self._renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Lease:
@@ -45,13 +49,14 @@ class HeldLease:
 
     def _schedule(self) -> None:
         period_s = self._lease_s / RENEWALS_PER_LEASE
-        early_s = (self._loop.time() + period_s) % min(TOGETHER_S, period_s / 4)
-        self._due = self._loop.call_later(period_s - early_s, self._begin)
+        due_at = self._asked_at + period_s
+        self._due = self._loop.call_at(due_at - due_at % min(TOGETHER_S, period_s / 4), self._begin)
 
     def _begin(self) -> None:
         self._renewing = self._loop.create_task(self._renew())
 
     async def _renew(self) -> None:
+        self._asked_at = self._loop.time()
         try:
             await self._journal.renew(self._lease, lease_s=self._lease_s)
         except (StaleEpoch, RunSealed):

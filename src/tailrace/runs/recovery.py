@@ -6,6 +6,7 @@ run does next is its execution's business.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
@@ -40,6 +41,7 @@ class ClaimedRun(msgspec.Struct, frozen=True):
     run: Run
     lease: Lease
     entries: Sequence[Entry] = ()  # its log so far; empty where it begins here
+    asked_at: float | None = None  # when the lease was asked for, on the loop's clock; None: just now
     lost: tuple[UsageRecorded, ...] = ()  # what of it an attempt has used that ended with the dead process
 
 
@@ -91,6 +93,7 @@ async def take_over(
     I102: a run whose last `max_kills` owners died while they had it is parked, unless it made progress meanwhile: a
     death after which less is left to do than before does not count.
     """
+    asked_at = asyncio.get_running_loop().time()
     try:
         lease = await journal.claim(run_id, owner, lease_s=lease_s)
     except (RunOwned, RunSealed, RunParked, RunNotFound):
@@ -106,7 +109,7 @@ async def take_over(
             )
             await journal.park(lease, RunFailure(CRASH_LOOP, message), kills=max_kills)
             return None
-        return await _counted(journal, ClaimedRun(run, lease, await journal.read(run_id)))
+        return await _counted(journal, ClaimedRun(run, lease, await journal.read(run_id), asked_at))
     except BaseException:
         await journal.release(lease)
         raise
@@ -132,10 +135,6 @@ async def _counted(journal: Journal, claimed: ClaimedRun) -> ClaimedRun:
 LastWords: TypeAlias = Callable[[Run, Sequence[Entry]], Awaitable[Sequence[AnyEvent]]]
 
 
-async def no_words(_run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-    return ()
-
-
 async def stop(
     journal: Journal,
     run_id: str,
@@ -144,7 +143,7 @@ async def stop(
     at: float,
     by: str = "",
     newer: bool = False,
-    last_words: LastWords = no_words,
+    last_words: LastWords | None = None,
 ) -> Run:
     """Signals the process that executes the run to stop. A run that no process executes is ended here, after what its
     open attempts have used and the events that `last_words` makes of its log. `at` is the wall clock; `by` and `newer`
@@ -161,7 +160,7 @@ async def stop(
         return await journal.get(run_id)
     entries = await journal.read(run_id)
     used = [recorded for each in open_attempts(entries).values() if (recorded := each.lost_usage) is not None]
-    words = [*used, *await last_words(run, entries)]
+    words = [*used, *(await last_words(run, entries) if last_words is not None else ())]
     error = stop_failure(signal) if run.new.kind != SEQUENCE else None
     await seal_as(journal, run, lease, "stopped", at=at, error=error, events=words)
     return await journal.get(run_id)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.errors import JournalError, StorageFailed
+from tailrace.errors import JournalError, RunOwned, StorageFailed
 from tailrace.events import AttemptStarted, MessageChunk, RunFinished, ToolCallChunk
 from tailrace.journal.sqlite import commits
 from tailrace.journal.sqlite import statements as row_statements
@@ -26,6 +26,7 @@ from tailrace.journal.stored import journal as stored_journal
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Durability, NewRun
 from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
+from tailrace.testing.conformance.wall_clock import WallClock
 
 
 @pytest.fixture
@@ -234,6 +235,39 @@ async def test_the_lag_is_the_age_of_a_group_s_oldest_entry_when_it_is_shown(tmp
         await journal.close()
     assert len(lags) == 1, "the group without entries has none"
     assert released - after <= lags[0] <= shown - before
+
+
+@pytest.mark.parametrize("takes", ["start", "claim", "renew"])
+async def test_L145_a_lease_begins_when_it_is_stored_however_long_another_process_writes(
+    takes: str, tmp_path: Path
+) -> None:
+    clock = WallClock()
+    journal = await SqliteJournal.open(tmp_path / "runs.db", clock=clock)
+    run = await journal.create(NewRun("agent"))
+    lease = await journal.claim(run.id, "me", lease_s=10.0) if takes == "renew" else None
+    other = connect(tmp_path / "runs.db", writer=True)
+    other.execute("BEGIN IMMEDIATE")
+    taking: asyncio.Future[object] = asyncio.ensure_future(
+        journal.renew(lease, lease_s=10.0)
+        if lease is not None
+        else journal.claim(run.id, "me", lease_s=10.0)
+        if takes == "claim"
+        else journal.start(NewRun("agent", idempotency_key="k"), "me", lease_s=10.0)
+    )
+    for _ in range(20):
+        await asyncio.sleep(0)
+    clock.now += 9.0
+    other.execute("COMMIT")
+    other.close()
+    await taking
+    clock.now += 2.0
+    if takes == "start":
+        begun = await journal.run_with_key("k")
+        assert begun is not None
+        run = begun
+    with pytest.raises(RunOwned):
+        await journal.claim(run.id, "another")
+    await journal.close()
 
 
 @asynccontextmanager

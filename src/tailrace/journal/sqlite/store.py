@@ -140,8 +140,12 @@ class SqliteJournal(StoredJournal):
     # ── writes ──
 
     async def _insert_run(self, new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
-        claimant = None if owner is None else self._claimant(owner, lease_s)
-        create = partial(statements.create, new=new, at=self._clock(), claimant=claimant)
+        at = self._clock()
+
+        def create(connection: sqlite3.Connection) -> tuple[Run, int | None]:
+            claimant = None if owner is None else self._claimant(owner, lease_s)
+            return statements.create(connection, new, at, claimant)
+
         return await self._commits.call(create, fsync=new.durability == "fsync")
 
     def record(self, ended: EndedRun) -> asyncio.Future[None]:
@@ -152,15 +156,18 @@ class SqliteJournal(StoredJournal):
         return recorded
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
-        claimant, is_alive = self._claimant(owner, lease_s), self._pipe.is_alive
-        claim = partial(statements.claim, run_id=run_id, claimant=claimant, now=self._clock(), is_alive=is_alive)
+        def claim(connection: sqlite3.Connection) -> tuple[int, Lease]:
+            claimant = self._claimant(owner, lease_s)
+            return statements.claim(connection, run_id, claimant, self._clock(), self._pipe.is_alive)
+
         return await self._commits.call(claim, long=True)
 
     def _claimant(self, owner: str, lease_s: float) -> Claimant:
+        """Within the transaction: until another process lets it begin, as much time may pass as the lease has."""
         return Claimant(owner, self._pipe.name, self._clock() + lease_s)
 
     async def _renew_lease(self, lease: Lease, lease_s: float) -> None:
-        await self._commits.call(partial(statements.renew, lease=lease, lease_until=self._clock() + lease_s))
+        await self._commits.call(lambda connection: statements.renew(connection, lease, self._clock() + lease_s))
 
     async def _release_run(self, lease: Lease, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)

@@ -79,20 +79,8 @@ def dialect_of(events: Events) -> Dialect:
 # ── the shapes of edits ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def without(data: JsonObject, dropped: str) -> JsonObject:
-    return {key: value for key, value in data.items() if key != dropped}
-
-
 def dropping(is_dropped: Callable[[Sse], bool]) -> Run:
     return lambda events, _request: [event for event in events if not is_dropped(event)]
-
-
-def map_data(events: Events, change: Callable[[JsonObject, int], JsonObject]) -> Events:
-    """Each event's JSON changed; `change` takes the event's number too."""
-    return [
-        Sse(change(event.data, at), event.event) if isinstance(event.data, dict) else event
-        for at, event in enumerate(events)
-    ]
 
 
 def map_choices(event: Sse, change: Callable[[JsonObject], JsonObject]) -> Sse:
