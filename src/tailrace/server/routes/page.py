@@ -1,6 +1,6 @@
 """`/`: the web page, static files without a build step. Served without a key: they hold no secret.
 
-Every file below `server/web` is served at its own path below `/web/`.
+Every file below `server/web` is served at its own path below `/web/`, and beside them the table of slash commands.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def routes(_: RequestPipeline) -> Sequence[Route]:
     return tuple(
         Route(
             "GET",
-            "/" if name == "index.html" else f"/web/{name}",
+            path,
             _serve(content, media_type),
             "open",
             f"The web page: {name}.",
@@ -46,6 +46,7 @@ def routes(_: RequestPipeline) -> Sequence[Route]:
             media_type=media_type,
         )
         for name, media_type, content in _page()
+        for path in (("/", "/docs") if name == "index.html" else (f"/web/{name}",))
     )
 
 

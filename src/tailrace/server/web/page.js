@@ -258,9 +258,10 @@ const VIEWS = {
   runs: () => import("./operations/runs_table.js").then((view) => view.openRuns()),
   usage: () => import("./usage/usage.js").then((view) => view.openUsage()),
   instance: () => import("./instance/instance.js").then((view) => view.openInstance()),
+  docs: () => import("./api_docs/api_docs.js").then((view) => view.openDocs()),
 };
 const address = new URLSearchParams(location.search);
-const named = Object.keys(VIEWS).find((name) => address.has(name));
+const named = location.pathname === "/docs" ? "docs" : Object.keys(VIEWS).find((name) => address.has(name));
 const isCut = ["run", "instance"].includes(named) && !isName(address.get(named)); // these need an id
 /** The view's own files cannot be loaded: nothing else stands on the page. */
 function tellUnopened(error) {
