@@ -267,6 +267,7 @@ const isCut = ["run", "instance"].includes(named) && !isName(address.get(named))
 function tellUnopened(error) {
   const main = element("main", [notShown(named, address.get(named), error)]);
   main.id = "usage"; // the plainest of them
+  main.className = "view";
   document.body.append(main);
 }
 
