@@ -12,8 +12,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
+from tailrace.app.slash_commands import commands_of
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Handler, Route
 
@@ -52,7 +54,9 @@ def routes(_: RequestPipeline) -> Sequence[Route]:
 
 @cache
 def _page() -> tuple[tuple[str, str, bytes], ...]:
-    return tuple(_page_files(files("tailrace.server") / "web"))
+    commands = msgspec.json.encode(tuple(commands_of("page").values()))
+    table = ("conversation/slash_commands.js", "text/javascript", b"export default %b;\n" % commands)
+    return (*_page_files(files("tailrace.server") / "web"), table)
 
 
 def _page_files(directory: Traversable, prefix: str = "") -> Iterator[tuple[str, str, bytes]]:
