@@ -298,9 +298,10 @@ def _change_lines(plan: RollbackPlan) -> list[str]:
 
 
 async def _undo(call: SlashCall) -> None:
-    """Back to before the last change of a file; once more brings that back."""
-    await call.surface.interrupt()
+    """Back to before the last change of a file; once more brings that back. Stops an answer only where there is one."""
     checkpoints, plan = await _last_change(call.conversation)
+    if plan is not None and await call.surface.interrupt():
+        checkpoints, plan = await _last_change(call.conversation)
     if plan is None:
         call.surface.notify("nothing to undo: no file has changed since the last checkpoint")
         return
