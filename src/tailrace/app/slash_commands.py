@@ -126,3 +126,8 @@ def with_command_mark(text: str) -> str:
 def with_mark(text: str, mark: str) -> str:
     """The text with its commands as they are typed on this platform: "!stop" for "/stop"."""
     return text if mark == "/" else _IN_TEXT.sub(lambda _: mark, text)
+
+
+def switched(argument: str, *, now: bool) -> bool | None:
+    """What a switch is set to: the opposite without an argument, None for an argument that says neither."""
+    return {"": not now, "on": True, "off": False}.get(argument.lower())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from tailrace.agent.session import TURN_KIND, new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.approvals import AlwaysApprovals, find_approval
-from tailrace.app.slash_commands import commands_of
+from tailrace.app.slash_commands import commands_of, switched
 from tailrace.cli.chat.conversation import Conversation, SessionSummary, now
 from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.errors import TailraceError
@@ -263,9 +263,8 @@ async def _stop(call: SlashCall) -> None:
 
 
 def _switched(call: SlashCall, now: bool, name: str) -> bool:
-    """The new value of a switch: `on`, `off`, or without a word the opposite of now. Raises `TailraceError`."""
-    wanted = {"": not now, "on": True, "off": False}.get(call.argument.lower())
-    if wanted is None:
+    """The new value of a switch. Raises `TailraceError`."""
+    if (wanted := switched(call.argument, now=now)) is None:
         raise TailraceError(f"/{name} turns it on or off; /{name} on or off")
     return wanted
 
