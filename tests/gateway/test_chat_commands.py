@@ -187,7 +187,7 @@ async def test_a_switch_that_is_told_on_or_off_is_never_reversed(tmp_path: Path)
             await here.write(text)
             await asyncio.sleep(5)
         off, on, again, unclear, status = here.chat.texts
-    assert off == "Dangerous commands ask again."
+    assert off == "Dangerous commands ask again, from the next one on."
     assert on == again
     assert "without asking" in on
     assert unclear == "/yolo, /yolo on or /yolo off."

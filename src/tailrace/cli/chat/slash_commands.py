@@ -274,8 +274,9 @@ async def _yolo(call: SlashCall) -> None:
     if not call.argument and not call.conversation.options.yolo:
         raise TailraceError("/yolo on approves everything in this conversation without asking")
     on = _switched(call, call.conversation.options.yolo, "yolo")
-    call.conversation.switch(yolo=on)
-    call.surface.notify("yolo on: nothing is asked, the hard list stays blocked" if on else "yolo off")
+    await call.conversation.approve_all(on=on)
+    said = "on: nothing is asked, the hard list stays blocked" if on else "off: asked again, from the next tool on"
+    call.surface.notify(f"yolo {said}")
 
 
 async def _verbose(call: SlashCall) -> None:

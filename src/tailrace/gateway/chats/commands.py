@@ -177,8 +177,10 @@ class ChatCommands:
         if on is None:
             return "/yolo, /yolo on or /yolo off."
         await self._sessions.choose_yolo(place, on=on)
+        for run in await self._runs.running(place, message.sender):
+            self._app.approve_all(run.id, on=on)
         if not on:
-            return "Dangerous commands ask again."
+            return "Dangerous commands ask again, from the next one on."
         where = "every conversation of this chat" if self._sessions.is_whole_chat(place) else "this conversation"
         return f"⚠️ Everything is approved without asking in {where}. /yolo off ends that."
 
