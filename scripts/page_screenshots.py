@@ -151,7 +151,7 @@ async def draw_for_operators(tab: Tab, url: str, client: aiohttp.ClientSession) 
         await tab.go(url + address)
         await tab.until(drawn)
         if name == "instance":
-            await tab.value("document.querySelector('.graph-step').click()")
+            await tab.value("document.querySelector('.graph-row').click()")
             await tab.until_shown("two wooden bridges")
         await shoot(tab, name)
 

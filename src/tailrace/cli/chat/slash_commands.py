@@ -112,10 +112,8 @@ async def cost(call: SlashCall) -> None:
 
 async def clear(call: SlashCall) -> None:
     await call.surface.interrupt()
-    call.conversation.switch(session=new_session())
-    await call.conversation.count_spending()
     call.surface.clear()
-    call.surface.notify("new conversation; /resume goes back to an earlier one")
+    await _new(call)
 
 
 async def retry(call: SlashCall) -> None:
