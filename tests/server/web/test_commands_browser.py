@@ -16,6 +16,7 @@ from tailrace.testing.provider import Scenario, call, reply
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 BOX = "document.querySelector('#message').value"
 COMMANDS = "[...document.querySelectorAll('#commands [role=option] b')].map((each) => each.textContent.trim())"
+ACTIONS = "import('/web/conversation/command_actions.js').then((made) => Object.keys(made.commandActions({})))"
 
 
 async def test_slash_commands_do_here_what_they_do_in_chats(devtools: str, tmp_path: Path) -> None:
@@ -26,6 +27,7 @@ async def test_slash_commands_do_here_what_they_do_in_chats(devtools: str, tmp_p
         await tab.write("Message", "/")
         await tab.until(f"{COMMANDS}.length > 0")
         assert await tab.value(COMMANDS) == [f"/{name}" for name in commands_of("page")]
+        assert set(await tab.value(ACTIONS)) == set(commands_of("page"))
         await tab.call("Input.insertText", text="he")
         await tab.enter()  # as far as it is typed it means one
         await tab.until_shown("stop the answer under way")
