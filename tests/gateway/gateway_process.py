@@ -13,14 +13,15 @@ from pathlib import Path
 
 @asynccontextmanager
 async def gateway_process(home: Path, env: Mapping[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """With the config of this directory. It is gone after the block."""
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tailrace", "gateway"),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, "TAILRACE_HOME": str(home), **env},
-        cwd=home,
-    )
+    """With the config of this directory, where it writes its log to `gateway.log`. It is gone after the block."""
+    with (home / "gateway.log").open("ab") as log:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tailrace", "gateway"),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=log,
+            env={**os.environ, "TAILRACE_HOME": str(home), **env},
+            cwd=home,
+        )
     try:
         yield child
     finally:

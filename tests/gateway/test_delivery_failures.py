@@ -14,6 +14,8 @@ from proof.memory_platform import Fault, MemoryPlatform
 
 from delivery.planning.played_plans import EDITING
 from gateway.fake_gateways import town
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.delivery.ledger import DeliverySpec, new_delivery
 from tailrace.delivery.planning.planner import Planner
 from tailrace.delivery.planning.presenter import UNSHOWN, restart_notice
 from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
@@ -29,6 +31,7 @@ from tailrace.delivery.port import (
     Send,
     Typing,
 )
+from tailrace.messages import user
 from tailrace.ports import Run
 from tailrace.runs.recovery import finished
 from tailrace.testing.clock import driven
@@ -320,3 +323,19 @@ async def test_N169_an_answer_without_text_is_one_sentence_once(tmp_path: Path, 
         await asyncio.sleep(60)
         [told] = here.chat.texts
     assert told in ("⚠️ the model gave no answer", "I would rather not.")
+
+
+@driven
+async def test_N170_a_delivery_that_killed_its_gateways_is_replaced_by_a_sentence(tmp_path: Path) -> None:
+    async with town(tmp_path, reply(TEXT)) as here:
+        journal, place = here.app.journal, Place("telegram", "42")
+        run = await here.app.agents.submit(TurnSpec(user("Count.")), session="telegram:42")
+        await finished(journal, run.id)
+        delivery = await journal.create(new_delivery(DeliverySpec(run.id, place)))
+        for owner in ("one", "another", "a third"):
+            await journal.claim(delivery.id, owner, lease_s=0)
+        await asyncio.sleep(60)
+        assert here.chat.texts == (UNSHOWN,)
+        states = {run.id: run.state for run in await journal.runs(kind="delivery")}
+    assert states.pop(delivery.id) == "parked"
+    assert list(states.values()) == ["completed"]

@@ -115,7 +115,7 @@ LOST, DEATH, TAKEOVER = (
         (EditsBeforeTheLedgerIsDurable, "edited", DEATH, "shows the answer 2 times", 15),
         (DropsTheConfirmation, "edited", DEATH, "nothing went wrong", 8),
         (SendsWithoutTheRight, "edited", Faults(unknowns=0, crashes=1, stalls=1), "does not show it", 19),
-        (DeliversTwice, "edited", TAKEOVER, "nothing went wrong", 8),
+        (DeliversTwice, "edited", TAKEOVER, "nothing went wrong", 12),
         (TakesANewKeyForEachTry, "edited, same key", LOST, "is sent again", 11),
     ],
 )

@@ -24,7 +24,7 @@ from tailrace.errors import (
 from tailrace.events import MessageChunk, MessageStop, RunFailure, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Batch, Lease, NewRun, Run, Signal
-from tailrace.runs.host import LONGEST_PAUSE_S, RunHost, keep_recovering
+from tailrace.runs.host import LONGEST_PAUSE_S, SUSPECTED, RunHost, keep_recovering
 from tailrace.runs.lease import RENEWALS_PER_LEASE
 from tailrace.runs.processes import Processes
 from tailrace.runs.recovery import ClaimedRun, finished
@@ -402,3 +402,34 @@ async def test_a_run_that_cannot_be_read_keeps_no_other_from_being_taken_over(
         assert await host.recover() == []
     assert caplog.messages == [f"run {bad.id} cannot be taken over: checksum"]
     assert (await journal.get(bad.id)).state == "pending"
+
+
+@driven
+async def test_I102_of_runs_that_another_death_would_park_one_is_taken_over_at_a_time() -> None:
+    """A run that kills its process takes none of its neighbours with it."""
+    journal = MemoryJournal(clock=now)
+    runs = [await twice_orphaned(journal) for _ in range(4)]
+    (hung, *others), began_at = runs, now()
+
+    async def does(journal: MemoryJournal, claimed: ClaimedRun) -> RunFinished | None:
+        return await (hangs if claimed.run.id == hung.id else ends)(journal, claimed)
+
+    async with Host(journal, does) as host:
+        looking = asyncio.create_task(host.keep_recovering(at_once=True))
+        await asyncio.sleep(0.9 * LEASE_S)
+        assert [claimed.run.id for claimed in host.claimed] == [hung.id]
+        assert not await host.take_over(others[0].id)
+        for run in others:
+            await finished(journal, run.id)
+        assert now() - began_at < 2 * LEASE_S, "it is alone for a lease at most, and one that ends makes room at once"
+        looking.cancel()
+    assert {claimed.run.kills for claimed in host.claimed} == {SUSPECTED}
+
+
+async def twice_orphaned(journal: MemoryJournal) -> Run:
+    """Two processes died while they had it."""
+    run = await journal.create(NewRun("call"))
+    for owner in ("one", "another"):
+        await journal.claim(run.id, owner, lease_s=LEASE_S)
+        await asyncio.sleep(LEASE_S + 1)
+    return run

@@ -1,4 +1,4 @@
-"""One connection of an HTTP listener: what a client is told whose bytes are no request.
+"""One connection of an HTTP listener: what we answer a client whose bytes are no request.
 
 Owns the answers that the HTTP library would give before any of our handlers is asked: for a head that cannot be parsed,
 and for an exception that no handler caught. They name neither the library nor its version.

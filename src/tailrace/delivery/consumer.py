@@ -329,7 +329,8 @@ class GatewayStreamConsumer:
         """All entries so far are applied before the first step, so that no shown text shrinks."""
         self._driver.begin_reading()
         seq = 0
-        for entry in await self._journal.read(self.spec.run_id):
+        says = [Entry(1, RunFinished("completed", self.spec.says))] if self.spec.says else None
+        for entry in says or await self._journal.read(self.spec.run_id):
             self._apply_entry(await self._named(entry))
             seq = entry.seq
         self._driver.has_read()

@@ -33,6 +33,7 @@ class DeliverySpec(Value):
     account: str = ""  # the account of ours on that platform; empty: any
     instead_of: str = ""  # the delivery of the same run that the platform refused until the person wrote again
     questions_only: bool = False  # a chat that is asked about a run which began elsewhere is shown nothing else
+    says: str = ""  # what is shown in place of the answer, which killed the processes that showed it
     begins_with: str = ""  # what stands above the answer, and is sent with it
 
 

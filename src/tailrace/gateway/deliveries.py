@@ -25,7 +25,7 @@ from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose, Sender
 from tailrace.delivery.undelivered import SENT_AGAIN, Undelivered
 from tailrace.errors import CursorAhead, JournalError, RunNotFound, TailraceError
-from tailrace.events import ApprovalAsked, RunFailure, RunFinished
+from tailrace.events import ApprovalAsked, Delivered, RunFailure, RunFinished
 from tailrace.gateway.platform_lease import PlatformLease
 from tailrace.gateway.registry import account_of
 from tailrace.journal.fold import DELIVERY
@@ -267,6 +267,19 @@ class Deliveries(RunHost["_Delivery"]):
     def say_unshown(self, place: Place, key: str) -> None:
         """A part of an answer is missing there."""
         self.say(place, UNSHOWN, key, "failure")
+
+    async def _before_park(self, run: Run) -> None:
+        """N170: the user is told in a delivery of its own, which goes on when this process dies while it tells. That an
+        answer was set aside stands in its place already."""
+        spec = msgspec.convert(run.new.input, DeliverySpec)
+        answer = await self._found(spec.run_id)
+        if answer is not None and not spec.says and not (answer.state == "parked" and await self._has_shown(run)):
+            told = replace(spec, chrome="none", instead_of=run.id, says=UNSHOWN)
+            await self._journal.create(new_delivery(told))
+
+    async def _has_shown(self, delivery: Run) -> bool:
+        entries = await self._journal.read(delivery.id)
+        return any(isinstance(entry.event, Delivered) and entry.event.state == "confirmed" for entry in entries)
 
     def _on_failed(self, run: Run, _failure: RunFailure) -> None:
         """The user waits for an answer and would wait for ever."""

@@ -32,13 +32,15 @@ from tailrace.runs.charged_to import CHARGED_TO, charged_to
 from tailrace.runs.failures import unexpected_failure
 from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, held
 from tailrace.runs.processes import Processes, RunShare
-from tailrace.runs.recovery import ClaimedRun, ended, finished, recover, seal_as, take_over
+from tailrace.runs.recovery import MAX_KILLS, ClaimedRun, ended, finished, recover, seal_as, take_over
 from tailrace.runs.recovery import stop as stop_run
 from tailrace.runs.signals import stop_failure, stop_signal
 
 LONGEST_PAUSE_S = 15.0  # between two looks for abandoned runs while looking fails, and two tries of a run that fails
 TICKS_TO_REPORT = 3  # of the loop: viewers hear of a run's end before its own task does
 MAX_DEFERRED = 1024  # runs
+SUSPECTED = MAX_KILLS - 1  # kills of a run that the next one parks
+LOOKS_PER_PAUSE = 10  # while a suspected run is executed: others may wait for its end
 OnEnd = Callable[[Run, RunFinished], None]
 OnRunning = Callable[[int], None]
 
@@ -69,6 +71,7 @@ class _Hosted(msgspec.Struct, Generic[E]):
     run: Run
     execution: E | None  # None: it could not be made
     task: asyncio.Task[None]
+    alone_until: float = 0.0  # the loop's clock: no other suspected run is taken over before
     stopping: RunFailure | None = None  # set once this process has signalled it to stop: the failure of its end
     pinned: bool = False  # it is not handed over to the next process
 
@@ -128,6 +131,9 @@ class RunHost(ABC, Generic[E]):
         pause that grows. `_tries` counts such failures of the run in this host, with this one. By default where storage
         failed: a run that cannot be written can neither go on nor be ended now."""
         return isinstance(error, StorageFailed)
+
+    async def _before_park(self, _run: Run) -> None:
+        """Called before a run is set aside that killed its owners. May be called again for the same run."""
 
     def _on_failed(self, _run: Run, _failure: RunFailure) -> None:
         """Called when the host has ended a run as failed. Must return quickly."""
@@ -191,7 +197,7 @@ class RunHost(ABC, Generic[E]):
         def abandoned(run: Run) -> bool:
             ours = run.new.kind == self._kind and run.id not in self._hosted and not self._is_deferred(run.id)
             wanted = ours and session in (None, run.new.session) and self._wants(run)
-            return wanted and (is_next is None or is_next(run))
+            return wanted and (is_next is None or is_next(run)) and not self._must_wait(run)
 
         def defer(run: Run, error: JournalError) -> None:
             self._defer(run.id)
@@ -206,6 +212,7 @@ class RunHost(ABC, Generic[E]):
                 orphans=orphans,
                 lease_s=self._lease_s,
                 on_unreadable=defer,
+                before_park=self._before_park,
             ):
                 if self._closed:
                     await self._hand_over_lease(claimed.run, claimed.lease)
@@ -219,15 +226,25 @@ class RunHost(ABC, Generic[E]):
         if run_id in self._hosted:
             return False  # without waiting for a claim of another run
         async with self._claiming:
-            if run_id in self._hosted:
+            if run_id in self._hosted or self._must_wait(await self._journal.get(run_id)):
                 return False
-            claimed = await take_over(self._journal, run_id, self._owner, lease_s=self._lease_s)
+            claimed = await take_over(
+                self._journal, run_id, self._owner, lease_s=self._lease_s, before_park=self._before_park
+            )
             if claimed is not None and self._closed:
                 await self._hand_over_lease(claimed.run, claimed.lease)
                 return False
             if claimed is not None:
                 self._go_on(claimed)
             return claimed is not None
+
+    def _must_wait(self, run: Run) -> bool:
+        """I102: a death of this process counts against every run that it has, so of those that another death would
+        park it takes one at a time. Each has a lease's time alone; then it is no longer likely to kill."""
+        if run.kills + 1 < SUSPECTED or run.state != "running":
+            return False
+        now = asyncio.get_running_loop().time()
+        return any(hosted.alone_until > now for hosted in self._hosted.values())
 
     async def see_to_end(self, run_id: str) -> None:
         """Returns when the run has ended, or was parked, in whichever process. Where its process is gone or hangs, this
@@ -255,7 +272,8 @@ class RunHost(ABC, Generic[E]):
         except Exception as exc:  # noqa: BLE001 - it fails this run and no other
             execution = exc
         task = self._group.create_task(self._host(run, claimed.lease, execution), name=run.id)
-        self._hosted[run.id] = _Hosted(run, None if isinstance(execution, Exception) else execution, task)
+        alone_until = asyncio.get_running_loop().time() + self._lease_s if run.kills >= SUSPECTED else 0.0
+        self._hosted[run.id] = _Hosted(run, None if isinstance(execution, Exception) else execution, task, alone_until)
         self._count_running()
         task.add_done_callback(lambda _: self._drop(run.id))
 
@@ -415,8 +433,7 @@ class RunHost(ABC, Generic[E]):
         return finished
 
     def _is_deferred(self, run_id: str) -> bool:
-        deferred = self._deferred.get(run_id)
-        return deferred is not None and deferred.until > asyncio.get_running_loop().time()
+        return self._deferred.get(run_id, _Deferred()).until > asyncio.get_running_loop().time()
 
     def _defer(self, run_id: str) -> None:
         tries = self._deferred.pop(run_id, _Deferred()).tries + 1
@@ -474,7 +491,8 @@ async def keep_recovering(
             level = warning_level(exc)
             first._log.log(level, "abandoned runs cannot be looked for: %s", exc, exc_info=_unless_ours(exc))
         else:
-            pause_s = interval_s
+            suspected = any(hosted.alone_until for host in hosts for hosted in host._hosted.values())
+            pause_s = interval_s / (LOOKS_PER_PAUSE if suspected else 1)
 
 
 def _unless_ours(error: Exception) -> Exception | None:

@@ -20,6 +20,7 @@ from tailrace.ports import Journal, Lease
 _TRACED = frozenset(
     {"block_id", "number", "index", "status", "call", "id", "name", "tool_name", "call_id", "ok", "stop", "final"}
     | {"state", "signal_id", "error", "kind", "code", "provider", "model", "decision", "retry_at"}
+    | {"key", "message_id", "draft_id", "approval_id", "markup", "pause_s", "retry_after_s", "what"}
 )
 _MAX_VALUE_CHARS = 60
 

@@ -52,6 +52,7 @@ async def recover(
     lease_s: float = LEASE_S,
     max_kills: int = MAX_KILLS,
     on_unreadable: Callable[[Run, JournalError], None] | None = None,
+    before_park: Callable[[Run], Awaitable[None]] | None = None,
 ) -> AsyncIterator[ClaimedRun]:
     """The wanted runs that no living process executes, oldest first. Each is claimed when the iterator reaches it.
     `orphans` are those that the journal has just listed; without it the journal is asked. `on_unreadable` is called
@@ -61,7 +62,9 @@ async def recover(
         if not wanted(orphan):
             continue
         try:
-            claimed = await take_over(journal, orphan.id, owner, lease_s=lease_s, max_kills=max_kills)
+            claimed = await take_over(
+                journal, orphan.id, owner, lease_s=lease_s, max_kills=max_kills, before_park=before_park
+            )
         except StorageFailed:
             raise
         except JournalError as exc:
@@ -74,9 +77,16 @@ async def recover(
 
 
 async def take_over(
-    journal: Journal, run_id: str, owner: str, *, lease_s: float = LEASE_S, max_kills: int = MAX_KILLS
+    journal: Journal,
+    run_id: str,
+    owner: str,
+    *,
+    lease_s: float = LEASE_S,
+    max_kills: int = MAX_KILLS,
+    before_park: Callable[[Run], Awaitable[None]] | None = None,
 ) -> ClaimedRun | None:
-    """The run, claimed; None where it has ended, is parked, or another process has it.
+    """The run, claimed; None where it has ended, is parked, or another process has it. `before_park` is called with a
+    run that is about to be parked.
 
     I102: a run whose last `max_kills` owners died while they had it is parked, unless it made progress meanwhile: a
     death after which less is left to do than before does not count.
@@ -88,6 +98,8 @@ async def take_over(
     try:
         run = await journal.get(run_id)
         if run.kills >= max_kills:
+            if before_park is not None:
+                await before_park(run)
             message = (
                 f"the process died {run.kills} times while it executed this run, which got no further meanwhile, so it "
                 f"is set aside; find out why before you let it go on, or end it: tailrace stop {run.id}"

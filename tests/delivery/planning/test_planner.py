@@ -22,6 +22,7 @@ from delivery.planning.played_plans import (
     once,
     sends,
 )
+from tailrace.delivery.planning.presenter import CUT_OFF
 from tailrace.delivery.planning.state import Done, Showing, Wait
 from tailrace.delivery.port import (
     AnyAction,
@@ -177,7 +178,7 @@ def test_G79_not_modified_is_success() -> None:
     stage.restart(entries, facts=[fact for fact in stage.facts if fact.state != "confirmed"])
     stage.finish()
     assert stage.facts[-1].state == "confirmed"
-    assert stage.chat.texts == (TEXT,)
+    assert stage.chat.texts == (TEXT, CUT_OFF)
 
 
 def test_G83_markup_that_is_refused_becomes_plain_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("telegram", reason="the extra is not installed")
 from proof.platforms.telegram import FakeTelegram
 
 from gateway.gateway_process import gateway_process, kill_9
+from tailrace.delivery.planning.presenter import CUT_OFF, UNSHOWN
 from tailrace.testing.provider import REPLIES, FaultyProvider
 
 CONFIG = """\
@@ -24,7 +26,19 @@ platforms: {{telegram: {{enabled: true, token_env: TOKEN, base_url: "{telegram}"
 ANSWER = REPLIES["ok"].reply.text
 
 
-async def check(home: Path, *, updates: int, per_s: float, kills: int) -> None:
+async def check(home: Path, *, updates: int, kills: int, polls: bool = False) -> None:
+    """Twenty updates a second. With `polls` each gateway lives until it has asked for updates, and a moment longer."""
+    try:
+        told = await texts_of_chats(home, updates=updates, kills=kills, polls=polls)
+    except TimeoutError:
+        log = (home / "gateway.log").read_text(encoding="utf-8")
+        pytest.fail(f"a gateway did not come, or an answer; the end of their log:\n{log[-4000:]}")
+    assert [texts for texts in told if not is_told_once(texts)] == []
+    assert sum(texts[0] == ANSWER for texts in told) > updates * (0.2 if polls else 0.8)
+
+
+async def texts_of_chats(home: Path, *, updates: int, kills: int, polls: bool) -> list[list[str]]:
+    moments = random.Random(170)
     async with FaultyProvider() as provider, FakeTelegram() as telegram:
         text = CONFIG.format(provider=provider.openai_url, telegram=telegram.url)
         (home / "config.yaml").write_text(text, encoding="utf-8")
@@ -33,29 +47,37 @@ async def check(home: Path, *, updates: int, per_s: float, kills: int) -> None:
         async def write_all() -> None:
             for chat in chats:
                 telegram.write(chat, "Where does the water go?")
-                await asyncio.sleep(1 / per_s)
+                await asyncio.sleep(1 / 20)
 
         async def kill_each_second() -> None:
             for _ in range(kills):
+                asked = len(telegram.called("getUpdates"))
                 async with gateway_process(home, {"TOKEN": telegram.token}) as child:
-                    await asyncio.sleep(1)
+                    if polls:
+                        await telegram.until(lambda asked=asked: len(telegram.called("getUpdates")) > asked, 120)  # type: ignore[misc]
+                    await asyncio.sleep(moments.random() if polls else 1)
                     await kill_9(child)
 
         await asyncio.gather(write_all(), kill_each_second())
         async with gateway_process(home, {"TOKEN": telegram.token}):
             await telegram.until(lambda: all(chat.texts for chat in chats), 300)
             await asyncio.sleep(3)  # a second answer must not come
-        told = [list(chat.texts) for chat in chats]
-    assert [texts for texts in told if len(texts) != 1] == []
-    assert {texts[0] for texts in told if not texts[0].startswith("⚠️")} == {ANSWER}
-    assert sum(texts[0] == ANSWER for texts in told) > updates * 0.9
+        return [list(chat.texts) for chat in chats]
+
+
+def is_told_once(texts: list[str]) -> bool:
+    """The answer, or one sentence why not. Where the gateway died while it sent the answer, the sentence says so."""
+    answers, others = [text for text in texts if text == ANSWER], [text for text in texts if text != ANSWER]
+    if answers:
+        return len(answers) == 1 and others in ([], [CUT_OFF])
+    return len(others) == 1 and (others[0] in (CUT_OFF, UNSHOWN) or "is set aside" in others[0])
 
 
 @pytest.mark.slow
 async def test_N170_five_hundred_updates_while_the_gateway_is_killed_each_second_for_a_minute(tmp_path: Path) -> None:
-    await check(tmp_path, updates=500, per_s=20, kills=60)
+    await check(tmp_path, updates=500, kills=60)
 
 
 @pytest.mark.slow
-async def test_N170_forty_updates_and_six_kills(tmp_path: Path) -> None:
-    await check(tmp_path, updates=40, per_s=20, kills=6)
+async def test_N170_eighty_updates_and_ten_kills_of_gateways_that_had_begun(tmp_path: Path) -> None:
+    await check(tmp_path, updates=80, kills=10, polls=True)

@@ -10,6 +10,7 @@ from proof.platforms.telegram import FakeTelegram, refusal
 from proof.platforms.telegram_chats import TelegramChat, TelegramState
 
 from integrations.telegram.telegram_bot import ADA, GROUP, TOPIC, bot
+from tailrace.delivery.planning.presenter import CUT_OFF
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, cut, silence
@@ -110,7 +111,7 @@ async def test_G80_a_process_that_dies_before_it_hears_of_its_send_does_not_send
         await telegram.until(lambda: ada.texts == [TEXT])
         await die(dying)
         await scene.deliver()
-        assert ada.texts == [TEXT]
+        assert ada.texts == [TEXT, CUT_OFF]
 
 
 @driven

@@ -40,7 +40,9 @@ async def test_a_server_without_files_left_says_503_to_new_connections_and_serve
             clients.append(client)
             statuses.append(await _ask(client, process.url))
         served_clients = [client for client, status in zip(clients, statuses, strict=True) if status == 200]
-        assert statuses == [200] * len(served_clients) + [503] * (len(clients) - len(served_clients))
+        late = statuses[statuses.index(503) :].count(200)  # a file of another request may have become free again
+        assert late < 10
+        assert statuses[-1] == 503
         assert FEW - MIN_RESERVED - 60 < len(served_clients) < FEW - MIN_RESERVED
         assert await _ask(served_clients[0], process.url) == 200
         for client in served_clients[:10]:

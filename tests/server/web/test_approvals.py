@@ -184,7 +184,7 @@ async def test_a_reload_finds_an_approval_and_the_thoughts_at_their_calls(
         live = await tab.value(places)
         await tab.reload()
         await answer(tab)
-        assert await tab.value(places) == live
+        await tab.until(f"JSON.stringify({places}) === {json.dumps(json.dumps(live, separators=(',', ':')))}")
         hidden = await tab.value("[...document.querySelectorAll('.answer > [hidden]')].map((node) => node.className)")
     kinds = [each.split(" ")[0] for each in live]
     assert kinds == ["thought", "message", "tool", "thought", "message", "approval", "tool", "message"]

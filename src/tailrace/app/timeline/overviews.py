@@ -1,4 +1,4 @@
-"""Reads lists of runs from the journal, each as people are told of it."""
+"""Reads lists of runs from the journal, each run in one line for people."""
 
 from __future__ import annotations
 

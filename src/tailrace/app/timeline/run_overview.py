@@ -1,4 +1,4 @@
-"""What people are told of a run in one line: what it was asked, by whom it is answered, how it stands, what it cost.
+"""A run in one line, for people: what was asked, which model answers, how it stands, what it cost.
 
 Pure: made of the run and its facts. Every list of runs is made of this.
 """

@@ -9,6 +9,7 @@ an update that was not made in time is skipped.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from logging import DEBUG
 from typing import assert_never
@@ -18,19 +19,21 @@ from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ApprovalSlot, FileSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
-from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Presenter
+from tailrace.delivery.planning.presenter import CUT_OFF, MOVED, SUSPENDED, UNSHOWN, Presenter
 from tailrace.delivery.planning.state import DeliveryState, Done, Flight, Showing, Step, Wait
-from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.planning.transient_notices import TransientNotices
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
 from tailrace.delivery.text.balance import balance, closed
 from tailrace.delivery.text.split import CURSOR, fitting, units
 from tailrace.events import Delivered, Entry
+from tailrace.runs.record import traced
 
+log = logging.getLogger("tailrace.delivery")
 TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
 STREAM_SHARE = 0.8  # of a native stream's lifetime, after which the next message continues
 MOVED_KEY = "moved"
-UNSHOWN_KEY = "unshown"
+UNSHOWN_KEY, CUT_OFF_KEY = "unshown", "cut_off"
+_MINOR = ("tools", "notice", "pairing")  # what is not worth a word when it is missing
 _NEW_MESSAGES = (port.Send, port.Open, port.Upload)
 NOTHING_MORE = "…"  # shown by a message that is no longer needed and cannot be deleted
 
@@ -64,6 +67,7 @@ class Planner:
         self._interval_s = showing.edit_interval_s or capabilities.edit_interval_s
         self._rung = ""  # the first text that grew in the chat
         self._settled = 0  # all slots before this index are complete
+        self._cut_off: set[str] = set()  # slots with a final text whose sender died before the platform replied
         self._suspended = False
         self._updated_at = float("-inf")
         self._typing_at = float("-inf")
@@ -73,7 +77,7 @@ class Planner:
 
     def apply(self, entry: Entry) -> None:
         if log.isEnabledFor(DEBUG):
-            log.debug("%s <- %d %s", self._name, entry.seq, described(entry.event))
+            log.debug("%s <- %d %s", self._name, entry.seq, traced(entry.event))
         if self.outline.apply(entry):
             self._settled = 0
 
@@ -98,15 +102,14 @@ class Planner:
     def restore(self, facts: Iterable[Delivered]) -> None:
         """Continues from the ledger of another process. Events may be applied before or after."""
         for fact in facts:
-            if log.isEnabledFor(DEBUG):
-                log.debug("%s <- %s", self._name, described(fact))
             replies.restore(self.state, fact)
+        messages = (message for chain in self.state.chains.values() for message in chain.messages)
+        self._cut_off = {message.key.rpartition(".")[0] for message in messages if message.state == "unresolved"}
         self._notes.restore()
         self._note_move()
 
     def replied(self, reply: AnyReply, now: float) -> list[Delivered]:
         """Applies the reply to the action in flight; returns the facts for the ledger."""
-        message = self.state.flight.message if self.state.flight else None
         flight = self.state.flight
         facts = replies.apply_reply(self.state, reply, now)
         if flight is not None and isinstance(reply, port.Sent | port.Accepted) and self._is_news(flight):
@@ -114,9 +117,7 @@ class Planner:
         self._note_move()
         self._note_unshown()
         if log.isEnabledFor(DEBUG):
-            about = f"{message.key} is {message.state}" if message else "no message"
-            recorded = ", ".join(f"{fact.key} {fact.state}" for fact in facts) or "nothing"
-            log.debug("%s <- %s: %s, recorded: %s", self._name, described(reply), about, recorded)
+            log.debug("%s <- %s, recorded: %s", self._name, traced(reply), ", ".join(map(traced, facts)) or "nothing")
         return facts
 
     def _is_news(self, flight: Flight) -> bool:
@@ -142,9 +143,16 @@ class Planner:
         slots = {slot.key: slot for slot in self.outline.slots}
         reasons = self.state.unshown.items()
         given_up = [slots.get(key.rpartition(".")[0]) for key, why in reasons if why != replies.UNREACHABLE]
-        missed = [slot for slot in given_up if slot is not None and slot.purpose not in ("tools", "notice", "pairing")]
+        missed = [slot for slot in given_up if slot is not None and slot.purpose not in _MINOR]
         if missed and UNSHOWN_KEY not in slots:
             self.outline.slots.append(NoteSlot(UNSHOWN_KEY, UNSHOWN, purpose="failure"))
+
+    def _note_cut_off(self) -> None:
+        """N170: the user is told once that an answer may be missing. It is not sent again, since it may be there."""
+        cut_off = [slot for slot in self.outline.slots if slot.key in self._cut_off and slot.purpose not in _MINOR]
+        if cut_off:
+            self._cut_off.clear()
+            self.outline.slots.append(NoteSlot(CUT_OFF_KEY, CUT_OFF, purpose="failure"))
 
     @property
     def write_ahead(self) -> Delivered | None:
@@ -162,6 +170,8 @@ class Planner:
             raise RuntimeError("the action in flight has no reply yet")
         if self.state.over:
             return Done()
+        if self._cut_off:
+            self._note_cut_off()
         self._roll_over_at = float("inf")
         if (fades_at := self._draft_fades_at()) <= now:
             self.state.show_preview("")  # about to vanish while the answer stalls: it is sent again
@@ -187,7 +197,8 @@ class Planner:
     def _hand_out(self, flight: Flight, now: float) -> AnyAction:
         self.state.flight = flight
         if log.isEnabledFor(DEBUG):
-            log.debug("%s -> %s", self._name, described(flight.action))
+            named = isinstance(flight.action, port.Upload)  # a file's name does not get into a log
+            log.debug("%s -> %s", self._name, "Upload" if named else traced(flight.action))
         match flight.action:
             case port.Typing():
                 self._typing_at = now

@@ -42,6 +42,7 @@ REPLACED = "⏹ Interrupted by a newer message."  # follows a text that a newer 
 STOPPED_ELSEWHERE = "⏹ Stopped from elsewhere."  # follows a text that was stopped by another surface
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
 UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
+CUT_OFF = "⚠️ I was restarted while I sent this answer. If it is not above, ask me to repeat it."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 FILE_LEFT_OUT: Final = "file_left_out"  # the notice about a tool's file that is too large for the log
 _BACKTICKS = re.compile("`+")

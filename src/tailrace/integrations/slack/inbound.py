@@ -118,7 +118,7 @@ def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
 
 
 def is_bare_question(message: MessageReceived) -> bool:
-    """Whether it is a question that stands nowhere in Slack: what follows a slash command and is no command."""
+    """Whether it is a question that Slack does not show: text after a slash command that names no command."""
     return not (message.place.thread or command_in(message.text) or is_unknown_command(message.text))
 
 

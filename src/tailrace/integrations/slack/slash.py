@@ -1,6 +1,6 @@
 """Slash commands, which Slack shows only to the person who typed them: the private answer.
 
-A question behind a slash command stands nowhere in Slack: the person is told to write it as a message.
+Slack does not show a question that is written after a slash command: we ask the person to send it as a message.
 """
 
 from __future__ import annotations

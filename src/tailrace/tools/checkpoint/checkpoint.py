@@ -49,7 +49,7 @@ class SnapshotLimits(msgspec.Struct, frozen=True):
     keep: int = 50  # checkpoints per directory
 
 
-QUICK: Final = SnapshotLimits(max_total_mb=200, max_files=10_000)  # of one that is taken without being asked for
+QUICK: Final = SnapshotLimits(max_total_mb=200, max_files=10_000)  # of a snapshot that Tailrace takes by itself
 
 
 class Listing(NamedTuple):

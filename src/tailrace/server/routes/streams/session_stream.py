@@ -1,7 +1,7 @@
 """A session as server-sent events: the logs of its runs, one after the other, and the next run when it begins.
 
-Owns the cursor `<run>:<seq>`. A session takes one turn at a time, so a run is told to its end before the next one; one
-that is parked waits for a person, and the next is told meanwhile.
+Owns the cursor `<run>:<seq>`. A session takes one turn at a time, so this stream ends one run before it begins the
+next; a parked run waits for a person, and the stream goes on with the next.
 """
 
 from __future__ import annotations

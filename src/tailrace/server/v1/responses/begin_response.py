@@ -130,7 +130,7 @@ class ResponseRuns:
         return await self._pipeline.begin_run(work)
 
     def ends_for_steers(self, asked: ResponsesRequest) -> bool:
-        """Whether a steer may end the response at the end of an item. What is stored is told to its end."""
+        """Whether a steer may end the response at the end of an item. A stored response goes on to its end."""
         return not asked.is_stored and not is_agent(self._app, asked.client_request)
 
     async def steer_turn(self, run: Run, given: str | list[JsonObject], caller: Identity) -> SteerSoFar | None:

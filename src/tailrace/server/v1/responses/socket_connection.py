@@ -103,7 +103,7 @@ class _Answer:
         self.end: JsonObject | None = None
         self.steers: list[Steer] = []  # for a successor
         self.given: dict[str, Steer] = {}  # to the turn that is under way, which has not taken them yet
-        self.reading = asyncio.Lock()  # what a steer's acceptance is told before what becomes of it
+        self.reading = asyncio.Lock()  # the client hears that a steer was accepted before it hears what became of it
         self.stubs: list[JsonObject] = []  # what the client owes before its steers can go on
 
     def let_go(self) -> None:
