@@ -62,7 +62,7 @@ from tailrace.messages import Message, ModelRequest, SpentTokens
 from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
-from tailrace.providers.call_listener import CallMiddleware
+from tailrace.providers.call_listener import AttemptObserver, CallMiddleware
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.charged_to import platform_of
@@ -104,6 +104,7 @@ class App:
         tools: Sequence[Tool] = (),
         mcp: McpServers | None = None,
         middleware: Sequence[CallMiddleware] = (),
+        observers: Sequence[AttemptObserver] = (),
         on_end: OnEnd | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
@@ -130,8 +131,8 @@ class App:
         self.on_stored_keys: Callable[[], object] = lambda: None  # called when they have changed
         self._limit_usage()
         self.recent_calls = RecentCallsLog()
-        watching = (*middleware, self.usage.middleware, self.recent_calls.middleware)
-        self.caller = Caller(middleware=watching, gate=self.limits.gate)
+        watching = (*observers, self.usage.observe, self.recent_calls.note)
+        self.caller = Caller(middleware=middleware, observers=watching, gate=self.limits.gate)
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
         self.steering = Steering(journal, self.redactor)
@@ -281,10 +282,7 @@ class App:
     def raw_routes(self, asked: ClientRequest) -> tuple[Route, ...]:
         """Where a client's request to a raw model can go; the configured model brings its stand-ins along. Raises
         `ConfigError` for a model that is not there, `UnsupportedParameter` for what it cannot be asked."""
-        choice, configured = named(self.config, asked.model), self.config.model
-        same = (choice.provider, choice.name) == (configured.provider, configured.name)
-        routes = self.models.routes(configured if same else choice)
-        return verbatim_routes(routes, asked, strict=self.config.server.strict)
+        return verbatim_routes(self.models.routes_of(asked.model), asked, strict=self.config.server.strict)
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
         """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""
@@ -423,19 +421,20 @@ _NO_TOOLS = SessionTools()
 
 
 @asynccontextmanager
-async def open_app(
+async def open_app(  # noqa: PLR0913 - as `App` has them
     config: Config,
     *,
     directory: Path | None = None,
     tools: Sequence[Tool] = (),
     warm_up: bool = False,
     middleware: Sequence[CallMiddleware] = (),
+    observers: Sequence[AttemptObserver] = (),
     on_end: OnEnd | None = None,
     on_lag: Callable[[float], None] | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> AsyncGenerator[App, None]:
     """Everything open, turns able to run. `warm_up` loads the embedded model first, where it is the one in use.
-    `middleware`, `on_end` and `on_lag` count calls, runs and how long the journal takes (`open_journal`);
+    `middleware`, `observers`, `on_end` and `on_lag` count calls, runs and how long the journal takes (`open_journal`);
     `tracer_provider` traces them: without it, the one that is set for the process, if any.
 
     Leaving cancels what runs; runs that have not ended are released: another process may go on with them."""
@@ -464,6 +463,7 @@ async def open_app(
                     tools=tools,
                     mcp=mcp,
                     middleware=middleware,
+                    observers=observers,
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
