@@ -164,11 +164,11 @@ class Message(Value, gc=False):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join([part.text for part in self.parts if part.__class__ is Text])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if part.__class__ is ToolCall])
 
     @property
     def is_blank(self) -> bool:

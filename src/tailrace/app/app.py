@@ -301,7 +301,7 @@ class App:
             model=ModelSettings(
                 routes=self.models.routes(choice),
                 request=msgspec.structs.replace(base, system=system),
-                tools=(*(tool.spec for tool in tools.values()), *spec.foreign),
+                tools=(*[tool.spec for tool in tools.values()], *spec.foreign),
                 think_tags=(*DEFAULT_TAGS, *self.config.agent.think_tags),
                 context_tokens=self.context_tokens(choice),
                 check_answer=partial(program.problem_of, base.response_schema) if spec.typed else None,
@@ -364,10 +364,12 @@ class App:
         asked_for = self.config.agent.tools != AgentSettings().tools
         few = spec.tools is None and choice.provider == LOCAL and not asked_for
         offered = self._own_tools if few else self._tools
-        program = self._program_of(spec)
+        tools: dict[str, Tool] = {}
+        for some in (*reversed(offered.maps), own.beside, self._program_of(spec).tools):
+            tools.update(some)
         return {
             name: own.instead.get(name, tool)
-            for name, tool in {**offered, **own.beside, **program.tools}.items()
+            for name, tool in tools.items()
             if name not in foreign and (spec.tools is None or name in spec.tools)
         }
 

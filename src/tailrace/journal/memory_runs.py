@@ -248,6 +248,13 @@ class MemoryRuns(ViewedJournal):
             await signalled.wait()
         raise known.log.refusal
 
+    def when_signalled(self, lease: Lease, begin: Callable[[], None] | None) -> None:
+        known = self.live.get(lease.run_id)
+        if known is not None and known.log.refusal is None and not known.signals:
+            known.signalled.begin = begin
+        elif begin is not None:
+            begin()
+
     async def kept_signals(self, lease: Lease) -> list[Signal]:
         return list(self._open(lease.run_id).signals)
 

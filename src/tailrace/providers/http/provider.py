@@ -15,7 +15,7 @@ import msgspec
 from tailrace.config.quirks import Quirk, WireQuirks
 from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
-from tailrace.ports import AnswerStream
+from tailrace.ports import AnswerStream, FieldRefuser
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import adapted_body, quirks_of, wire_quirks_of
@@ -93,7 +93,7 @@ class _StreamedCall:
         ReplyReading(self._reply, self._provider.name).__exit__(kind, error, traceback)
 
 
-class HttpProvider:
+class HttpProvider(FieldRefuser):
     """Satisfies `ports.Provider`. `refused` remembers which fields of ours endpoints refuse: one for a whole
     process."""
 

@@ -84,7 +84,7 @@ class _RawAnswer:
 
     async def answer_whole(self) -> web.Response:
         journal, routed = self._pipeline.app.journal, RoutedRequest(self._call.client_request, self._routes)
-        record = CallLog(journal, self._lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
+        record = CallLog(journal, self._lease, routed, flush_every_s=FLUSH_EVERY_S)
         result = await self._complete(record)
         self._record(record, partial(record.completed, result))
         if result.incomplete is not None:
@@ -162,7 +162,7 @@ class _LiveListener(CallLog):
     stream: EventStream
 
     def __init__(self, raw: _RawAnswer, journal: Journal, lease: Lease, routed: RoutedRequest) -> None:
-        super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
+        super().__init__(journal, lease, routed, flush_every_s=FLUSH_EVERY_S)
         self._raw = raw
         self._provider = ""
         self._encoder: AnswerEncoder | None = None
