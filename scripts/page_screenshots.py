@@ -44,6 +44,38 @@ async def tail(log: Journal, run: str, after: int = 0) -> AsyncIterator[Event]:
 | headrace |  120 m |
 | tailrace |   85 m |
 """
+ASKED = {
+    "provider": "scripted",
+    "model": "scripted-1",
+    "messages": [{"role": "user", "content": "A card from {{city}}."}],
+}
+CARD = {"type": "step", "id": "card", "handler": "llm_call", "params": {**ASKED, "stream": True}}
+SEQUENCE = {
+    "name": "postcards",
+    "blocks": [
+        {
+            "type": "parallel",
+            "id": "work",
+            "branches": [
+                [
+                    {
+                        "type": "for_each",
+                        "id": "cities",
+                        "collection": ["Bern", "Thun"],
+                        "item_var": "city",
+                        "body": [CARD],
+                    }
+                ],
+                [{"type": "step", "id": "stamps", "handler": "sleep", "params": {"seconds": 1}}],
+            ],
+        },
+        {"type": "step", "id": "post", "handler": "wait_signal", "params": {"signal": "go"}},
+    ],
+}
+CARDS = (
+    "Greetings from **Bern**! The Aare carries everybody round the old town; one swims with the stream.",
+    "Greetings from **Thun**! Here the Aare leaves the lake, below two wooden bridges with sluices.",
+)
 DESKTOP, PHONE = (1280, 800), (390, 844)
 FRAMES = "new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
 
@@ -63,6 +95,7 @@ async def draw(work: Path, home: Path, devtools: str) -> None:
         reply("The Danube: 2,850 km."),
         reply(ANSWER),
         reply(say("The old build is in the way; I would remove it."), call("terminal", {"command": "rm -rf build/"})),
+        *map(reply, CARDS),
         reply("Done: `build/` is gone."),
     )
     async with (
@@ -93,11 +126,34 @@ async def draw(work: Path, home: Path, devtools: str) -> None:
         await tab.until("document.querySelector('.row[data-status=waiting]')")
         await shoot(tab, "approval", DESKTOP, "dark")
         await shoot(tab, "approval-phone", PHONE, "dark")
+        conversation = await tab.value("location.href")
+        await draw_for_operators(tab, server.url, client)
+        await tab.size(*PHONE)
+        await tab.go(conversation)
         await tab.press("Approve once")
         await tab.until_shown("is gone.")
         await tab.press("Conversations")
         await tab.value(SETTLED)
         await shoot(tab, "list-phone", PHONE)
+
+
+async def draw_for_operators(tab: Tab, url: str, client: aiohttp.ClientSession) -> None:
+    async with client.post(f"{url}/sequences", json=SEQUENCE) as response:
+        sequence = (await response.json())["id"]
+    async with client.post(f"{url}/instances", json={"sequence_id": sequence}) as response:
+        instance = (await response.json())["id"]
+    await tab.size(*DESKTOP)
+    for name, address, drawn in (
+        ("instance", f"/?instance={instance}", "document.querySelector('.instance-badge')?.textContent === 'waiting'"),
+        ("operations", "/?ops", "document.body.innerText.includes('Clean up, please.')"),
+        ("runs", "/?runs", "document.querySelectorAll('tbody tr').length >= 5"),
+    ):
+        await tab.go(url + address)
+        await tab.until(drawn)
+        if name == "instance":
+            await tab.value("document.querySelector('.graph-row').click()")
+            await tab.until_shown("two wooden bridges")
+        await shoot(tab, name)
 
 
 def config_for(provider: FaultyProvider, home: Path) -> Config:

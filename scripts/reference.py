@@ -190,13 +190,13 @@ def commands() -> str:
     ]
     for name, command in sorted(all_commands().items()):
         lines += ["", f"## tailrace {name}", "", f"{_sentence(command.help)}", *_options(parser_of(name))]
-    lines += ["", "## Slash commands", "", "In the terminal and in chats, or in one of them.", ""]
+    lines += ["", "## Slash commands", "", "In the terminal, chats and the page, or as named.", ""]
     lines += [_slash_row(command) for command in SLASH_COMMANDS if command.is_listed]
     return "\n".join(lines)
 
 
 def _slash_row(command: SlashCommand) -> str:
-    only = f" ({command.surfaces[0]})" if len(command.surfaces) == 1 else ""
+    only = f" ({', '.join(command.surfaces)})" if len(command.surfaces) < 3 else ""
     return f"- `/{command.name} {command.usage}".rstrip() + f"`{only}: {command.help}"
 
 

@@ -69,6 +69,22 @@ async def test_an_edit_is_asked_about_with_its_difference(tmp_path: Path, decisi
         assert (work / "notes.txt").read_text() == after
 
 
+@pytest.mark.parametrize(("lines", "is_whole"), [(800, True), (4000, False), (9000, False)])
+async def test_the_question_shows_the_whole_difference_or_says_that_it_does_not(
+    tmp_path: Path, lines: int, is_whole: bool
+) -> None:
+    content = "".join(f"line {number} of the new text\n" for number in range(lines))
+    write = call("write_file", {"path": "notes.txt", "content": content})
+    async with opened(tmp_path, reply(write), **ASKS) as (app, _, work):
+        (work / "notes.txt").write_text("one\n" * (lines if lines > 5000 else 1))
+        run = await app.agents.submit(turn())
+        asked = await asked_in(app, run.id)
+        assert (f"+line {lines - 1} of the new text" in asked.command) is is_whole
+        assert ("not all of the change is shown" in asked.command) is not is_whole
+        await app.agents.answer(run.id, asked.approval_id, "deny", by="ann")
+        await app.agents.finished(run.id)
+
+
 async def test_M152_an_approved_edit_of_a_file_that_has_changed_since_is_not_made(tmp_path: Path) -> None:
     async with opened(tmp_path, reply(call("write_file", WRITE)), **ASKS) as (app, _, work):
         (work / "notes.txt").write_text("one\n")

@@ -15,7 +15,7 @@ from tailrace.app.slash_commands import CHAT_COMMANDS
 from tailrace.delivery.port import Capabilities, Failed, Place, Sender, StopPressed, Window
 from tailrace.delivery.text.split import CURSOR
 from tailrace.testing.clock import driven
-from tailrace.testing.provider import reply
+from tailrace.testing.provider import call, reply
 
 ANEW = "A new conversation begins."
 ANEW_STOPPED = f"{ANEW} The answer under way was stopped."
@@ -187,11 +187,28 @@ async def test_a_switch_that_is_told_on_or_off_is_never_reversed(tmp_path: Path)
             await here.write(text)
             await asyncio.sleep(5)
         off, on, again, unclear, status = here.chat.texts
-    assert off == "Dangerous commands ask again."
+    assert off == "Dangerous commands ask again, from the next one on."
     assert on == again
     assert "without asking" in on
     assert unclear == "/yolo, /yolo on or /yolo off."
     assert "approvals: off" in status
+
+
+@driven
+async def test_tools_are_shown_in_full_until_that_is_switched_off(tmp_path: Path) -> None:
+    listing = reply(call("terminal", {"command": "ls"}))
+    async with town(tmp_path, listing, reply("One."), listing, reply("Two.")) as here:
+        for text in ("/verbose", "look", "/verbose maybe", "/verbose off", "look again"):
+            await here.write(text)
+            await asyncio.sleep(10)
+        on, full, one, unclear, off, brief, two = here.chat.texts
+    assert on == "Tools are shown in full from now on."
+    assert "command: ls" in full
+    assert unclear == "/verbose, /verbose on or /verbose off."
+    assert off == "Tools are no longer shown in full."
+    assert "terminal" in brief
+    assert "command: ls" not in brief
+    assert (one, two) == ("One.", "Two.")
 
 
 async def test_switches_are_kept_after_a_restart(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ _DENIALS: dict[str, NotExecutedKind] = {NO_SURFACE: "no_one_to_ask", TIMED_OUT: 
 MAX_FILES_BYTES = 8 * 2**20  # of one call's files together: they are kept in the log
 MOVED = "Not executed: {what} after the approval was given. Make the call again."
 IN_PLAN = "Not executed: {reason}. Say what it would do; it can run once the user has agreed to the plan."
+PART_SHOWN = "\n(not all of the change is shown: deny it, and say that you want it in smaller steps)"
 _PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
 
 
@@ -203,7 +204,9 @@ class ToolRunner:
             return change
         counts = f"{change.path} (+{change.added} −{change.removed})"
         whole = msgspec.json.encode(args, order="sorted").decode()
-        return msgspec.structs.replace(effect, text=f"{counts}\n{change.diff}".rstrip(), whole=whole)
+        shown = sum(line.startswith(("+", "-")) for line in change.diff.split("\n"))
+        part = PART_SHOWN if shown < change.added + change.removed else ""
+        return msgspec.structs.replace(effect, text=f"{counts}\n{change.diff}".rstrip() + part, whole=whole)
 
     async def _refusal(
         self, tool: Tool, command: RunTool | SettleTool, args: JsonObject, effect: Effect

@@ -13,13 +13,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from tailrace.agent.model_call import ModelSettings
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnSettings
-from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
+from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker, Mode
 from tailrace.agent.service import AgentService
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
@@ -137,6 +138,7 @@ class App:
         self.steering = Steering(journal, self.redactor)
         check_approvals(config)
         self.directory = directory
+        self._policies: WeakValueDictionary[str, ApprovalPolicy] = WeakValueDictionary()  # of the turns here, by run
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self.platforms_down = PlatformsDown()
         self._told_missing: set[tuple[str, str]] = set()  # servers without tools, and the sessions that were told
@@ -382,19 +384,27 @@ class App:
         return set(spec.tools or ()) <= self._tools_for(spec, named(self.config, spec.model), _NO_TOOLS).keys()
 
     def _turn_policy(self, spec: TurnSpec, run: Run, directory: Path) -> ApprovalPolicy:
-        return ApprovalPolicy(
-            "yolo" if self.config.yolo or spec.yolo else self.config.approvals.mode,
+        policy = self._policies[run.id] = ApprovalPolicy(
+            self._mode(yolo=spec.yolo),
             allow=self.config.approvals.allow,
             memory=JournalApprovals(self.journal, run),
             scope=ApprovalScope(spec.requester, str(directory), run.new.session, tuple(map(str, self._roots))),
             asks_edits=self.config.approvals.edits == "ask",
             plan=spec.plan,
         )
+        return policy
+
+    def approve_all(self, run_id: str, *, on: bool) -> None:
+        """Whether this turn asks before a call of a tool, from its next call on."""
+        if (policy := self._policies.get(run_id)) is not None:
+            policy.mode = self._mode(yolo=on)
+
+    def _mode(self, *, yolo: bool = False) -> Mode:
+        return "yolo" if self.config.yolo or yolo else self.config.approvals.mode
 
     def _step_policy(self) -> ApprovalPolicy:
         """A step has no requester, so that no approval of a person holds for it; the mode and the patterns do."""
-        mode = "yolo" if self.config.yolo else self.config.approvals.mode
-        return ApprovalPolicy(mode, allow=self.config.approvals.allow)
+        return ApprovalPolicy(self._mode(), allow=self.config.approvals.allow)
 
     def _snapshots(self, spec: TurnSpec, run: Run, directory: Path) -> Snapshots | None:
         enabled = self.config.checkpoints.enabled

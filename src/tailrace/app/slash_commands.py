@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.messages import Value
 
-Surface = Literal["terminal", "chat"]
+Surface = Literal["terminal", "chat", "page"]
 _NEAR_COMMAND = 0.66  # difflib's ratio: "nwe" is near "new", and no directory at the root of a disk is near anything
 _NEAR_COMMAND_UNMARKED = 0.7  # of a word without the mark: "hello" is no "help"
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
@@ -36,7 +36,7 @@ class CommandArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SlashCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     help: str  # one line, for lists and menus
-    surfaces: tuple[Surface, ...] = ("terminal", "chat")
+    surfaces: tuple[Surface, ...] = ("terminal", "chat", "page")
     usage: str = ""  # the argument, as the terminal's list shows it
     argument: CommandArgument | None = None  # in a chat
     detail: str = ""  # what else the list of a chat says
@@ -126,3 +126,8 @@ def with_command_mark(text: str) -> str:
 def with_mark(text: str, mark: str) -> str:
     """The text with its commands as they are typed on this platform: "!stop" for "/stop"."""
     return text if mark == "/" else _IN_TEXT.sub(lambda _: mark, text)
+
+
+def switched(argument: str, *, now: bool) -> bool | None:
+    """What a switch is set to: the opposite without an argument, None for an argument that says neither."""
+    return {"": not now, "on": True, "off": False}.get(argument.lower())

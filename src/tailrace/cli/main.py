@@ -35,19 +35,10 @@ DEFAULT_COMMAND = "chat"
 NEAR_COMMAND = 0.75  # difflib's ratio: "chta" is near "chat", "hello" near nothing
 # What other programs call it, where it is the only word: such a word is no question.
 ELSEWHERE = {
-    "setup": "init",
-    "configure": "init",
-    "config": "init",
-    "install": "add",
-    "start": "serve",
-    "status": "runs",
-    "list": "runs",
-    "sessions": "runs",
-    "last": "show last",
-    "watch": "tail last",
-    "logs": "tail last",
-    "resume": "chat --session ID",
-}
+    **dict.fromkeys(("setup", "configure", "config"), "init"),
+    **dict.fromkeys(("status", "list", "sessions"), "runs"),
+    **dict.fromkeys(("watch", "logs"), "tail last"),
+} | {"install": "add", "start": "serve", "last": "show last", "resume": "chat --session ID"}
 # A closed pipe, a full disk, a quota, a limit of size.
 UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOG_LEVELS = ("debug", "info", "warning")
@@ -56,46 +47,35 @@ LOG_LEVELS = ("debug", "info", "warning")
 COMMANDS: dict[str, CliCommand] = {
     "chat": CliCommand(
         "chat in the terminal; with a question, ask only that",
-        "tailrace.cli.commands.chat",
+        ".commands.chat",
         starts_programs=True,
         mixed=True,
         group="talk",
     ),
-    "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback", group="talk"),
-    "runs": CliCommand("list the latest runs", "tailrace.cli.runs.commands", group="look"),
-    "show": CliCommand("show one run", "tailrace.cli.runs.commands", group="look"),
-    "tail": CliCommand("watch one run live", "tailrace.cli.runs.commands", group="look"),
-    "stop": CliCommand("stop one run", "tailrace.cli.runs.commands", group="look"),
-    "top": CliCommand("the live runs of every process", "tailrace.cli.runs.top", group="look"),
-    "usage": CliCommand(
-        "what was used and what it cost, by key, model and day", "tailrace.cli.usage.command", group="look"
-    ),
+    "rollback": CliCommand("undo a turn's changes", ".commands.rollback", group="talk"),
+    "runs": CliCommand("list the latest runs", ".runs.commands", group="look"),
+    "show": CliCommand("show one run", ".runs.commands", group="look"),
+    "tail": CliCommand("watch one run live", ".runs.commands", group="look"),
+    "stop": CliCommand("stop one run", ".runs.commands", group="look"),
+    "top": CliCommand("the live runs of every process", ".runs.top", group="look"),
+    "usage": CliCommand("what was used and what it cost, by key, model and day", ".usage.command", group="look"),
     "serve": CliCommand(
-        "the API, the web page and every enabled platform",
-        "tailrace.cli.commands.serve",
-        starts_programs=True,
-        group="serve",
+        "the API, the web page and every enabled platform", ".commands.serve", starts_programs=True, group="serve"
     ),
-    "gateway": CliCommand(
-        "the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True, group="serve"
-    ),
+    "gateway": CliCommand("the chat platforms alone", ".commands.gateway", starts_programs=True, group="serve"),
     "reload": CliCommand(
-        "running servers take up the platforms, keys and models of the config",
-        "tailrace.cli.commands.reload",
-        group="serve",
+        "running servers take up the platforms, keys and models of the config", ".commands.reload", group="serve"
     ),
-    "flow": CliCommand(
-        "run, check, draw and control sequences", "tailrace.cli.commands.flow", starts_programs=True, group="flows"
-    ),
-    "init": CliCommand("find a model, try it, and write a config", "tailrace.cli.setup.init", reads_config=False),
-    "add": CliCommand("connect a chat platform", "tailrace.cli.setup.add", reads_config=False),
-    "doctor": CliCommand("check the set-up", "tailrace.cli.setup.doctor", reads_config=False),
-    "import": CliCommand("take over the settings of Hermes", "tailrace.cli.setup.import_settings", reads_config=False),
-    "approvals": CliCommand("list what was approved for always, and withdraw it", "tailrace.cli.commands.approvals"),
-    "keys": CliCommand("make, list and revoke keys of the API", "tailrace.cli.commands.keys"),
-    "backup": CliCommand("copy the journal to a file while it is in use", "tailrace.cli.commands.backup"),
-    "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
-    "demo": CliCommand("a minute of faults, without a key", "tailrace.cli.commands.demo", reads_config=False),
+    "flow": CliCommand("run, check, draw and control sequences", ".commands.flow", starts_programs=True, group="flows"),
+    "init": CliCommand("find a model, try it, and write a config", ".setup.init", reads_config=False),
+    "add": CliCommand("connect a chat platform", ".setup.add", reads_config=False),
+    "doctor": CliCommand("check the set-up", ".setup.doctor", reads_config=False),
+    "import": CliCommand("take over the settings of Hermes", ".setup.import_settings", reads_config=False),
+    "approvals": CliCommand("list what was approved for always, and withdraw it", ".commands.approvals"),
+    "keys": CliCommand("make, list and revoke keys of the API", ".commands.keys"),
+    "backup": CliCommand("copy the journal to a file while it is in use", ".commands.backup"),
+    "decode": CliCommand("what a recorded stream says, as JSON", ".commands.decode", reads_config=False),
+    "demo": CliCommand("a minute of faults, without a key", ".commands.demo", reads_config=False),
 }
 
 
@@ -239,7 +219,7 @@ def _hide_secrets(config: Config) -> None:
 def _command(name: str) -> tuple[CliCommand, ModuleType]:
     """Raises `ConfigError` for an integration's command that cannot be loaded."""
     if (own := COMMANDS.get(name)) is not None:
-        return own, import_module(own.module)
+        return own, import_module(f"tailrace.cli{own.module}")
     found, command = _integration_commands()[name]
     return command, found.load(command.module)
 

@@ -12,19 +12,11 @@ from tailrace.messages import Usage
 
 STYLES: Final[dict[str, str]] = {  # of a state
     "completed": "green",
-    "running": "cyan",
-    "stopping": "cyan",
-    "scheduled": "cyan",
-    "pending": "cyan",
+    **dict.fromkeys(("running", "stopping", "scheduled", "pending"), "cyan"),
+    **dict.fromkeys(("waiting", "paused", "incomplete", "stopped", "cancelled"), "yellow"),
     "asking": "bold yellow",
-    "waiting": "yellow",
-    "paused": "yellow",
-    "incomplete": "yellow",
-    "stopped": "yellow",
-    "cancelled": "yellow",
-    "parked": "bold red",
-    "orphaned": "bold red",
     "failed": "red",
+    **dict.fromkeys(("parked", "orphaned"), "bold red"),
 }
 _DAY_S = 86_400.0
 

@@ -29,6 +29,7 @@ class ChatSettings(Value):
 
     generation: int = 0
     model: str = ""
+    verbose: bool | None = None  # tools are shown with their arguments and output; None: not chosen
     moved_by: str = ""
 
     def begun_anew(self, update_id: str) -> ChatSettings:
@@ -127,8 +128,3 @@ class Pairing:
             )
         await self.users.update(user, lambda _: None)
         await self._names.update(user, lambda _: None)
-
-
-def switched(argument: str, *, now: bool) -> bool | None:
-    """What a switch is set to: the opposite without an argument, None for an argument that says neither."""
-    return {"": not now, "on": True, "off": False}.get(argument.lower())

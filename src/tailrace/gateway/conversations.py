@@ -20,7 +20,7 @@ from tailrace.app.slash_commands import ChatCommand, command_meant
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery import port
 from tailrace.delivery.ledger import DeliverySpec
-from tailrace.delivery.planning.presenter import DECISIONS
+from tailrace.delivery.planning.presenter import DECISIONS, Chrome
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, StopPressed, Update
 from tailrace.errors import SteerRefused, StorageFailed, TailraceError
 from tailrace.events.speakers import SpokenBy, one_line_name
@@ -331,7 +331,8 @@ class Conversations:
         if busy == "steer" and not later and not given.attachments and await self._steered(spec, session, key):
             return
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key, later=later)
-        shown = DeliverySpec(run.id, place, self._sessions.showing(place), self._settings.tools, requester)
+        chrome: Chrome = "verbose" if chosen.verbose else self._settings.tools
+        shown = DeliverySpec(run.id, place, self._sessions.showing(place), chrome, requester)
         await self._deliveries.deliver(shown, later=later)
 
     async def _steered(self, spec: TurnSpec, session: str, key: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from tailrace.messages import FileChange
 
 MAX_DIFF_CHARS: Final = 8000
+MAX_ASKED_CHARS: Final = 40_000  # of the difference that a person is asked about
 _MAX_COMPARED_LINES: Final = 5000
 _CONTEXT_LINES: Final = 2
 
@@ -52,22 +53,24 @@ def _lines(text: str, other: str) -> list[str]:
     return text.split("\n")
 
 
-def file_change(path: str, before: str | None, after: str) -> FileChange:
+def file_change(path: str, before: str | None, after: str, max_chars: int = MAX_DIFF_CHARS) -> FileChange:
     """`before` is None for a new file, and where it was no text that can be compared."""
     if before is None or not before:
         lines = after.removesuffix("\n").split("\n") if after else []
-        return FileChange(path, len(lines), 0, _clipped([f"+{line}" for line in lines]), created=before is None)
+        return FileChange(
+            path, len(lines), 0, _clipped([f"+{line}" for line in lines], max_chars), created=before is None
+        )
     changed = changed_lines(before, after)
     if changed.lines is None:
         return FileChange(path, changed.now, changed.was)
     added = sum(line.startswith("+") for line in changed.lines)
     removed = sum(line.startswith("-") for line in changed.lines)
-    return FileChange(path, added, removed, _clipped(changed.lines), changed.start if changed.lines else 1)
+    return FileChange(path, added, removed, _clipped(changed.lines, max_chars), changed.start if changed.lines else 1)
 
 
-def _clipped(lines: list[str]) -> str:
+def _clipped(lines: list[str], room: int) -> str:
     """Whole lines, as many as fit."""
-    kept, room = 0, MAX_DIFF_CHARS
+    kept = 0
     while kept < len(lines) and (room := room - len(lines[kept]) - 1) >= 0:
         kept += 1
     more = [f"… {len(lines) - kept} more lines"] if kept < len(lines) else []

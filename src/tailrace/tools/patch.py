@@ -13,7 +13,7 @@ from msgspec import Meta
 from tailrace.errors import ToolRefused
 from tailrace.messages import FileChange, JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.tools.file_change import MAX_DIFF_CHARS, ChangedLines, changed_lines, file_change
+from tailrace.tools.file_change import MAX_ASKED_CHARS, MAX_DIFF_CHARS, ChangedLines, changed_lines, file_change
 from tailrace.tools.paths import Place, opened_file, placed, write_whole
 from tailrace.tools.typed import Arguments, TypedTool, clipped, failed
 
@@ -45,7 +45,7 @@ class Patch(TypedTool[PatchArgs]):
         change = await asyncio.to_thread(replace_text, text, wanted)
         if isinstance(change, ToolOutcome):
             return change
-        return await asyncio.to_thread(file_change, wanted.path, text, change.after)
+        return await asyncio.to_thread(file_change, wanted.path, text, change.after, MAX_ASKED_CHARS)
 
     async def text_before(self, args: PatchArgs, context: ToolContext) -> str:
         """Raises `ToolRefused` where no text can be replaced."""

@@ -11,7 +11,7 @@ from msgspec import Meta
 from tailrace.errors import ToolRefused
 from tailrace.messages import FileChange, JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.tools.file_change import file_change
+from tailrace.tools.file_change import MAX_ASKED_CHARS, file_change
 from tailrace.tools.paths import PathRefused, Place, opened_file, placed, write_whole
 from tailrace.tools.text import text_in
 from tailrace.tools.typed import Arguments, TypedTool, failed
@@ -40,7 +40,7 @@ class WriteFile(TypedTool[WriteFileArgs]):
             before = await self.text_before(place, context)
         except ToolRefused as exc:
             return failed(str(exc))
-        return await asyncio.to_thread(file_change, wanted.path, before, wanted.content)
+        return await asyncio.to_thread(file_change, wanted.path, before, wanted.content, MAX_ASKED_CHARS)
 
     async def text_before(self, place: Place, _context: ToolContext) -> str | None:
         return await asyncio.to_thread(old_text, place)

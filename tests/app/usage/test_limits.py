@@ -58,7 +58,7 @@ async def test_as_many_requests_pass_in_a_minute_as_the_key_has() -> None:
     assert [each.requests_left for each in judged if isinstance(each, Allowance)] == [2, 1, 0]
     refused = [each for each in judged if isinstance(each, Refusal)]
     assert [each.retry_after_s for each in refused] == [45, 45]
-    assert refused[0].message == "this key may use 3 requests a minute; it may again in 45 s"
+    assert refused[0].message == "this key may use 3 requests a minute of the clock; it may again in 45 s"
     clock.now += 45
     assert isinstance(await door.admit("ci"), Allowance)
     assert len(await journal.counters("rate\t")) == 2, "a node whose clock is behind may be in the minute before"

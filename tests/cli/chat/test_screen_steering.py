@@ -71,3 +71,46 @@ async def test_N165_what_the_end_returns_is_the_next_turn(home: Home) -> None:
         await terminal.until("Second.")
     said = [message["content"] for message in home.server.requests[-1].json()["messages"][1:]]
     assert said == ["Count.", WORDS, "And backwards?"]
+
+
+async def test_what_is_typed_during_a_summary_is_kept_and_asked_after_it(home: Home) -> None:
+    summary = Scenario(reply=reply(WORDS), pace_s=0.1)
+    home.server.extend(reply("First."), reply("Second."), summary, reply("Third."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        for number, word in enumerate(("First.", "Second."), 1):
+            terminal.enter("Go on.")
+            await terminal.until(word)
+            await answered(terminal, number)
+        terminal.enter("/compact")
+        await terminal.until("word2")
+        terminal.enter("Too early?")
+        await terminal.until("next: Too early?")
+        terminal.type("\x1b")
+        await terminal.until(lambda: "❯ Too early?" in terminal.lines)
+        terminal.type("\r")
+        await terminal.until("next: Too early?")
+        terminal.enter("/cost")  # what is typed meanwhile is carried out
+        await terminal.until("faulty/ok")
+        assert "word39" not in terminal.text
+        await terminal.until("Third.")
+    assert home.server.requests[-1].json()["messages"][-1]["content"] == "Too early?"
+    assert len(home.server.requests) == 4
+
+
+async def test_a_summary_is_stopped_though_a_question_waits_for_its_end(home: Home) -> None:
+    home.server.extend(reply("First."), reply("Second."), STALLED)
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        for number, word in enumerate(("First.", "Second."), 1):
+            terminal.enter("Go on.")
+            await terminal.until(word)
+            await answered(terminal, number)
+        terminal.enter("/compact")
+        await terminal.until("word2")
+        terminal.enter("Too early?")
+        await terminal.until("next: Too early?")
+        terminal.type("\x03")
+        await terminal.until("interrupted")
+        await terminal.until(lambda: "❯ Too early?" in terminal.lines)
+    assert len(home.server.requests) == 3

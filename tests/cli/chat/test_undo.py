@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,9 +18,10 @@ from scripted_agent import STALLED
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.cli.chat.conversation import Conversation
-from tailrace.cli.chat.options import Options
+from tailrace.cli.chat.options import REQUESTER, Options
 from tailrace.cli.chat.slash_commands import run_slash_command
 from tailrace.config.load import load
+from tailrace.events import ApprovalAsked, ToolCallChunk
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -146,3 +149,32 @@ async def test_yolo_is_switched_on_by_a_word_alone(tmp_path: Path) -> None:
             await run_slash_command(line, conversation, terminal)
             switched.append(conversation.options.yolo)
     assert switched == [False, True, False]
+
+
+async def test_undo_stops_an_answer_only_where_there_is_something_to_undo(tmp_path: Path) -> None:
+    async with chatting(tmp_path, STALLED) as (terminal, conversation, _):
+        terminal._ends = run = await conversation.app.agents.submit(conversation.turn("Count."))
+        await run_slash_command("/undo", conversation, terminal)
+        assert "nothing to undo" in terminal.notes[-1]
+        assert (await conversation.app.journal.get(run.id)).state == "running"
+
+
+@pytest.mark.parametrize(("before", "then"), [("on", "off"), ("off", "on")])
+async def test_yolo_holds_from_the_next_call_of_the_turn_under_way(tmp_path: Path, before: str, then: str) -> None:
+    first, second = (reply(call("terminal", {"command": line})) for line in ("rm -f one; cat gate", "rm -f two"))
+    seen: list[str] = []
+    async with chatting(tmp_path, first, second) as (terminal, conversation, work):
+        os.mkfifo(work / "gate")
+        await run_slash_command(f"/yolo {before}", conversation, terminal)
+        run = await conversation.submit(conversation.turn("Remove them."))
+        async for batch in conversation.app.journal.tail(run.id):
+            for entry in batch:
+                if isinstance(entry.event, ApprovalAsked):
+                    seen.append("asked")
+                    await conversation.app.agents.answer(run.id, entry.event.approval_id, "once", by=REQUESTER)
+                elif isinstance(entry.event, ToolCallChunk):
+                    seen.append("runs")
+                    if seen.count("runs") == 1:
+                        await run_slash_command(f"/yolo {then}", conversation, terminal)
+                        await asyncio.to_thread((work / "gate").write_text, "")
+    assert seen == (["runs", "asked", "runs"] if before == "on" else ["asked", "runs", "runs"])

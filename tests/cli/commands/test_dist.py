@@ -70,6 +70,29 @@ def test_the_wheel_has_what_is_no_python_too(wheel: Path) -> None:
     assert not [name for name in names if name.startswith("tests")]
 
 
+def test_the_wheel_has_the_licence_of_each_library_of_the_page(wheel: Path) -> None:
+    vendor = "tailrace/server/web/vendor/"
+    files = {
+        "@highlightjs/cdn-assets": ("highlightjs", "highlight.js"),
+        "lucide-static": ("lucide-static", "icons.svg"),
+    }
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+        licences = {name: packed.read(name).decode() for name in names if "/licenses/" in name}
+        libraries = json.loads(packed.read(f"{vendor}versions.json"))
+        metadata = packed.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
+    assert len(libraries) == 5
+    for library in libraries:
+        licence, file = files.get(library, (library, f"{library}.js"))
+        assert vendor + file in names
+        [(where, text)] = [each for each in licences.items() if each[0].endswith(f"LICENSE-{licence}.txt")]
+        assert "copyright" in text.lower(), library
+        assert f"License-File: {where.partition('/licenses/')[2]}\n" in metadata
+    beside = {name.removeprefix(vendor) for name in names if name.startswith(vendor) and not name.endswith(".txt")}
+    known = {files.get(library, (library, f"{library}.js"))[1] for library in libraries}
+    assert beside == known | {"versions.json"}, "a file of others comes with its licence"
+
+
 async def test_the_command_of_the_wheel_answers_a_question(wheel: Path, tmp_path: Path) -> None:
     commands = installed(sys.executable, wheel, tmp_path / "env")
     async with FaultyProvider([reply("From the wheel.")]) as server:

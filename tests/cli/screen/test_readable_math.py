@@ -17,6 +17,7 @@ from tailrace.cli.screen.readable_math import in_unicode, readable
         (r"\[ \int_0^\infty e^{-x} dx \]", "∫₀^∞ e⁻ˣ dx"),
         ("$$\nx_{ij} \\le \\lambda\n$$", "xᵢⱼ ≤ λ"),
         (r"$\sqrt{\pi} \approx 1.77$", "√π ≈ 1.77"),
+        (r"$v = \sqrt{2gh}$", "v = √(2gh)"),
         ("Proven[^12].", "Proven¹²."),
         ("[^1]: By Gauss.", "¹ By Gauss."),
         ("$a*b = c$", r"a\*b = c"),  # no emphasis comes of it

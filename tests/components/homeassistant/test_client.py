@@ -185,6 +185,6 @@ async def test_a_limit_is_no_absence_and_a_model_that_a_key_may_not_use_is_no_wr
             for _ in range(4):  # a minute of the clock may end in between
                 await persist(start, patience_s=5.0)
 
-        with pytest.raises(OverLimit, match="a minute; it may again in"):
+        with pytest.raises(OverLimit, match="a minute of the clock; it may again in"):
             await start_too_often()
         assert tried <= 3

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from delivery.planning.played_plans import EDITING, Stage, answer
+import pytest
+
+from delivery.planning.played_plans import EDITING, NATIVE, Stage, answer, numbered
+from tailrace.delivery.port import Capabilities
 from tailrace.events import (
     AnyEvent,
+    MessageRecorded,
     RunStarted,
     ToolCallChunk,
     ToolCallFinished,
+    ToolOutputRecorded,
 )
+from tailrace.messages import Message, ToolCall
 
 
 def test_a_tool_that_was_denied_or_interrupted_has_no_duration() -> None:
@@ -19,3 +25,21 @@ def test_a_tool_that_was_denied_or_interrupted_has_no_duration() -> None:
     ]
     stage.stream([RunStarted("agent"), *ended, *answer("Done.")[1:]], every_s=0.0)
     assert stage.chat.texts == ("✗ **terminal** `rm -rf build`", "Done.")
+
+
+@pytest.mark.parametrize("platform", [EDITING, NATIVE], ids=["edits", "a stream with cards"])
+def test_tools_are_shown_with_arguments_progress_and_output_where_the_chat_wants_it(platform: Capabilities) -> None:
+    stage = Stage(platform, chrome="verbose")
+    begun = ToolCallChunk("terminal", "make", {"command": "make\nmake test", "timeout_s": 3}, index=0)
+    progress = ToolCallChunk("terminal", "half done", index=0)
+    called = MessageRecorded(Message("assistant", (ToolCall("c", "terminal"),)))
+    stage.feed(numbered([RunStarted("agent"), called, begun, progress]))
+    stage.run_until(stage.now + 3)
+    arguments = "```\ncommand: make\nmake test\ntimeout_s: 3\n```"
+    assert stage.chat.texts == (f"⏳ **terminal**\n{arguments}\n```\nhalf done\n```",)
+    output = "x" * 1500 + "\nall good"
+    ended: list[AnyEvent] = [ToolOutputRecorded("c", "terminal", output), ToolCallFinished("terminal", 0.1)]
+    stage.feed(numbered([*ended, *answer("Done.")[1:]], first=5))
+    stage.run_until(stage.now + 10)
+    shown = f"✓ **terminal** (0.1 s)\n{arguments}\n```\n{output[-1000:]}\n```"
+    assert list(stage.chat.texts) == [shown, "Done."]

@@ -111,8 +111,8 @@ def test_what_a_provider_has_refused_is_not_asked_again() -> None:
         ("/chat/completions", "no such route: the base URL of this client must end in /v1"),
         ("/responses/resp_1", "no such route: the base URL of this client must end in /v1"),
         ("/v1/v1/messages", "no such route: the base URL of this client must not end in /v1"),
-        ("/v1/images/generations", "no such route; /openapi.json lists those that there are"),
-        ("/nowhere", "no such route; /openapi.json lists those that there are"),
+        ("/v1/images/generations", "no such route; /docs and /openapi.json list those that there are"),
+        ("/nowhere", "no such route; /docs and /openapi.json list those that there are"),
     ],
 )
 async def test_a_wrong_base_url_is_told_the_right_one(tmp_path: Path, path: str, message: str) -> None:

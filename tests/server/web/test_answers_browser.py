@@ -69,6 +69,9 @@ async def test_tool_calls_open_and_tell_how_they_ended_also_after_a_reload(devto
             assert any("outputs=true" in url for url in tab.requests) is reloaded
             await tab.reload()
             await tab.until(ENDED)
+        await tab.size(390, 844)
+        cut = "[...document.querySelectorAll('.result')].filter((each) => each.scrollWidth > each.clientWidth).length"
+        assert await tab.value(cut) == 0, "what became of a call is read whole on a phone"
     assert tab.complaints == []
 
 

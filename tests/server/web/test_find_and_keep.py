@@ -1,4 +1,4 @@
-"""Finding and keeping conversations on the page, in a real browser: names, pins, search, files, themes and commands."""
+"""Finding and keeping conversations on the page, in a real browser: names, pins, search, files and themes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from server.http_server import RunningServer
 from server.web import axe, chromium
 from server.web.chromium import Tab
-from server.web.opened_page import ENDED, Launch, answer, page
+from server.web.opened_page import page
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.messages import user
-from tailrace.testing.provider import call, reply
+from tailrace.testing.provider import reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 
@@ -138,40 +138,6 @@ async def test_the_theme_is_chosen_and_kept(devtools: str, tmp_path: Path) -> No
         assert await tab.value(paper) == dark != light
         await tab.press("Theme: dark")
         assert await tab.value(paper) == light
-
-
-async def test_slash_commands_do_here_what_they_do_in_chats(devtools: str, tmp_path: Path) -> None:
-    launch = reply(call("launch", {"what": "it"}))
-    async with page(devtools, tmp_path, reply("One."), reply("Two."), launch, reply("Done."), tools=(Launch(),)) as (
-        server,
-        _,
-        tab,
-    ):
-        await tab.write("Message", "/")
-        await tab.until("document.querySelectorAll('#commands [role=option]').length === 8")
-        await tab.call("Input.insertText", text="he")
-        await tab.enter()  # as far as it is typed it means one
-        await tab.until_shown("/stop: stop the answer under way")
-        assert await tab.value(BOX) == ""
-        await tab.send("/nonsense")
-        await tab.until_shown("/nonsense is no command.")
-        assert server.provider.requests == []
-        await tab.send("Count.")
-        assert await answer(tab) == "One."
-        await tab.send("/retry")
-        await tab.until_shown("2 of 2")
-        await tab.until(ENDED)
-        await tab.send("Launch it.")
-        await tab.until("document.querySelector('#waiting button')")
-        await tab.send("/approve")
-        await tab.until_shown("Done.")
-        await tab.until(ENDED)
-        await tab.send("/model nosuch/model")
-        await tab.until_shown("There is no model nosuch/model here.")
-        await tab.send("/new And now?")
-        await tab.until("location.search === ''")
-        assert await tab.value(BOX) == "And now?"
-    assert tab.complaints == []
 
 
 async def test_a_key_is_remembered_in_this_browser_where_a_person_wants_it(devtools: str, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ async def test_no_empty_conversation_is_drawn_before_another_view(
         assert await tab.value("document.querySelector('#ask').checkVisibility()")
         run = await server.start("Count.")
         opened = await browser.tab(server.url + address.format(run), script=FRAMES_SEEN)
-        await opened.until(f"document.querySelector('#{view} a.home')")
+        await opened.until(f"document.querySelector('#{view} a')")
         assert await opened.value(f"drawnWith('{view}')") == [view]
 
 

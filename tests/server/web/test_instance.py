@@ -143,9 +143,9 @@ async def test_what_was_used_is_shown_by_key_model_and_day(devtools: str, tmp_pa
         cells = await tab.value("[...document.querySelectorAll('#usage tbody th')].map((cell) => cell.textContent)")
         assert cells[:2] == ["local", "faulty/ok"]
         assert await tab.text("#usage tbody td") == "1"
-        assert "of models that have none" in await tab.text(".usage-note")
+        assert "of models that have none" in await tab.text(".ops-status")
         padding = "getComputedStyle(document.querySelector('#usage tbody th')).paddingLeft"
-        assert await tab.value(padding) == "12px", "the first column keeps off its border"
+        assert await tab.value(padding) == "16px", "the first column keeps off its border"
         await tab.follow(tab.press("Tailrace", "link"))  # the way back, whose mark is not part of its name
         await tab.until_shown("How can I help?")
         assert tab.complaints == []

@@ -33,13 +33,26 @@ async def test_every_file_that_the_page_names_is_served(tmp_path: Path) -> None:
             seen.update(named)
     seen.add("/web/inspector/exported.js")  # the entry of an exported file, which is not of the page
     kinds = ("js", "css", "svg")
+    seen.remove("/web/conversation/slash_commands.js")  # made of the server's table
     assert seen == {f"/web/{file.relative_to(WEB)}" for kind in kinds for file in WEB.rglob(f"*.{kind}")}
 
 
 def test_the_whole_page_stays_small() -> None:
     served = [file for kind in ("html", "js", "css", "svg") for file in WEB.rglob(f"*.{kind}")]
-    sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in served if file.name != "katex.js"}
+    later = {WEB / "vendor" / "katex.js", *(WEB / "api_docs").iterdir()}  # which a formula or /docs loads
+    sizes = {str(file): len(gzip.compress(file.read_bytes())) for file in served if file not in later}
     assert sum(sizes.values()) < MOST_BYTES, sizes
+
+
+def test_the_sprite_has_the_icons_that_the_page_names_and_no_others() -> None:
+    sprite = (WEB / "vendor/icons.svg").read_text(encoding="utf-8")
+    sources = [file for kind in ("html", "js") for file in WEB.rglob(f"*.{kind}") if file.parent.name != "vendor"]
+    source = "\n".join(file.read_text(encoding="utf-8") for file in sources)
+    drawn = set(re.findall(r'<symbol id="([^"]+)"', sprite))
+    assert {name for name in drawn if not re.search(rf'["#]{name}"', source)} == set()
+    named = {a or b for a, b in re.findall(r'icons.svg#([a-z0-9-]+)"|icon(?:Button|Link)?\("([a-z0-9-]+)"', source)}
+    assert named
+    assert named <= drawn
 
 
 def test_the_rules_of_a_view_hold_in_that_view_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from pathlib import Path
 
@@ -129,3 +130,23 @@ async def test_costs_are_in_view_on_a_phone_beside_short_names(devtools: str, tm
         await tab.go(server.url + "/?usage")
         await tab.until_shown("By key")
         assert await tab.value(cut) == 0
+
+
+SAVED_FILE = """
+URL.createObjectURL = (blob) => { window.saved = blob; return "blob:none"; };
+HTMLAnchorElement.prototype.click = function () { window.savedName = this.download; };
+"""
+
+
+async def test_what_is_shown_is_saved_as_csv_and_no_name_becomes_a_formula(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path) as (server, browser, _):
+        server.app.usage.add("=1+1", SpentTokens("faulty", 'a"b', Usage(1200, 34)))
+        tab = await browser.tab(server.url + "/?usage", script=SAVED_FILE)
+        await tab.until_shown("By key")
+        await tab.press("CSV")
+        assert await tab.value("savedName") == "usage-today.csv"
+        head, row = list(csv.reader((await tab.value("saved.text()")).splitlines()))
+    saved = dict(zip(head, row, strict=True))
+    assert (saved["key"], saved["model"]) == ("'=1+1", 'faulty/a"b')
+    assert (saved["calls"], saved["input_tokens"], saved["output_tokens"]) == ("1", "1200", "34")
+    assert tab.complaints == []

@@ -45,7 +45,7 @@ _NEW = {
 }
 _TYPED = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:\s+(.*))?", re.DOTALL)
 # Commands of the chats that Assist has no place for: approvals are answered with a yes or a no, the rest are options.
-_ELSEWHERE = frozenset(("queue", "steer", "model", "yolo", "approve", "deny", "status", "help", "start"))
+_ELSEWHERE = frozenset(("queue", "steer", "model", "verbose", "yolo", "approve", "deny", "status", "help", "start"))
 
 
 @dataclass(frozen=True)

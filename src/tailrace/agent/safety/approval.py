@@ -96,7 +96,7 @@ class ApprovalMemory:
 
 class ApprovalPolicy:
     """Decides which actions of one turn ask, given what its requester approved before (`memory`). Actions on the hard
-    list are refused in every mode."""
+    list are refused in every mode. `mode` may change: it holds from the next call of a tool on."""
 
     def __init__(
         self,
@@ -110,11 +110,15 @@ class ApprovalPolicy:
     ) -> None:
         """`asks_edits`: a change of a file asks. `plan`: whatever may do more than read is refused, in every mode."""
         self.mode: Mode = mode
-        self.asks_edits = asks_edits and mode != "yolo" and not plan
+        self._asks_edits = asks_edits and not plan
         self.plan = plan
         self._allow = tuple(allow)
         self._memory = memory if memory is not None else ApprovalMemory()
         self._scope = scope or ApprovalScope()
+
+    @property
+    def asks_edits(self) -> bool:
+        return self._asks_edits and self.mode != "yolo"
 
     async def judge(self, tool_name: str, effect: Effect) -> Judgement:
         # The file tools themselves refuse places outside their directories.

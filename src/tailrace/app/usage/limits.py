@@ -54,7 +54,7 @@ class Refusal(Value):
     @property
     def message(self) -> str:
         used = {
-            "requests_per_minute": f"{self.allowed:g} requests a minute",
+            "requests_per_minute": f"{self.allowed:g} requests a minute of the clock",
             "tokens_per_day": f"{self.allowed:,.0f} tokens a day, and has used {self.used:,.0f}",
             "usd_per_day": f"${self.allowed:g} a day, and has used ${self.used:.2f}",
         }[self.limit]

@@ -120,6 +120,12 @@ class Conversation:
             self.outputs.clear()  # they belong to the session that they were run in
         self.options = msgspec.structs.replace(self.options, **changes)
 
+    async def approve_all(self, *, on: bool) -> None:
+        """Also the calls to come of the turn under way."""
+        self.switch(yolo=on)
+        for run in await self.app.journal.runs(session=self.session, kind=TURN_KIND, states=_RUNNING):
+            self.app.approve_all(run.id, on=on)
+
     def is_to_load(self, name: str) -> bool:
         """Whether this model is the embedded one, and does not run yet. Raises `TailraceError`."""
         return named(self.app.config, self._full_name(name)).provider == LOCAL and self.app.models.local.pid is None

@@ -75,6 +75,8 @@ class ScreenChat:
         self._lines: asyncio.Queue[TypedLine | Question] = asyncio.Queue()  # a question: what a turn has returned
         self._sent: dict[str, Question] = {}  # to the turn under way, by the message's id
         self._takes_messages = True  # the turn under way; a summary does not
+        self._asked_next: list[Question] = []  # after the turn under way, which takes no messages
+        self._transcript.asked_next = lambda: [question.typed for question in self._asked_next]
         self._turn: asyncio.Task[None] | None = None
         self._command: asyncio.Task[None] | None = None  # of the user's own
         self._run_id = ""
@@ -183,7 +185,9 @@ class ScreenChat:
     def escaped(self) -> None:
         """Takes the newest message back that the model does not have yet; where there is none, stops the turn."""
         waiting = [each.steer_id for each in self._transcript.steers.pending if each.steer_id in self._sent]
-        if waiting:
+        if self._asked_next:
+            self._screen.put_into_input(self._asked_next.pop().typed)
+        elif waiting:
             self._group.create_task(self._take_back(waiting[-1]))
         elif self._turn is not None and not self._turn.done():
             self._lines.put_nowait(_STOP)
@@ -197,9 +201,6 @@ class ScreenChat:
             if (question := self._sent.pop(steer_id, None)) is not None:  # Esc was not pressed twice
                 self._screen.put_into_input(question.typed)
             self._screen.changed()
-
-    def left(self) -> None:
-        self.leave()
 
     def interrupted(self) -> None:
         """Once: stops the command or the turn, or clears the input. Twice in a row: leaves."""
@@ -262,9 +263,7 @@ class ScreenChat:
             return "waiting for your answer"
         if self._command is not None:
             return "your command runs"
-        if running_s is None:
-            return ""
-        return "answering"
+        return "" if running_s is None else "answering"
 
     def _interrupt_means(self) -> str:
         if self._interrupt_key.leaves_next:
@@ -273,13 +272,8 @@ class ScreenChat:
 
     def _switches(self) -> tuple[str, ...]:
         options, verbose = self._conversation.options, self._conversation.verbose
-        switches = (
-            ("plan", options.plan),
-            ("yolo", options.yolo),
-            ("reasoning", options.reasoning),
-            ("verbose", verbose),
-        )
-        return tuple(name for name, on in switches if on)
+        switches = {"plan": options.plan, "yolo": options.yolo, "reasoning": options.reasoning, "verbose": verbose}
+        return tuple(name for name, is_on in switches.items() if is_on)
 
     # ── the conversation ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -390,16 +384,14 @@ class ScreenChat:
         if turn is None or turn.done():
             return False
         if not self._takes_messages:
-            await asyncio.wait({turn})
-            return False
+            return self._ask_next(question)
         try:
             steer = await self._conversation.app.steering.steer(self._run_id, question.message, by=REQUESTER)
         except SteerRefused as exc:
             if exc.code != "not_steerable":
                 self._screen.put_into_input(question.typed)
                 raise
-            await asyncio.wait({turn})
-            return False
+            return not turn.done() and self._ask_next(question)
         self._sent[steer.accepted.steer_id] = question
         self._transcript.steer_texts[steer.accepted.steer_id] = question.typed
         for note in question.notes:
@@ -407,14 +399,25 @@ class ScreenChat:
         self._screen.changed()
         return True
 
+    def _ask_next(self, question: Question) -> bool:
+        self._asked_next.append(question)
+        self._screen.changed()
+        return True
+
     def _take_returned(self) -> None:
         """What the turn has not taken before its end is the next one's; after a stop the user may change it first."""
         for steer in self._transcript.steers.all:
             question = self._sent.pop(steer.accepted.steer_id, None)
-            if question is not None and steer.reason == "run_stopped":
-                self._screen.put_into_input(question.typed)
-            elif question is not None and steer.state == "returned":
-                self._lines.put_nowait(question)
+            if question is not None and steer.state == "returned":
+                self._go_on_with(question, stopped=steer.reason == "run_stopped")
+        while self._asked_next:
+            self._go_on_with(self._asked_next.pop(0), stopped=self._transcript.own_stop)
+
+    def _go_on_with(self, question: Question, *, stopped: bool) -> None:
+        if stopped:
+            self._screen.put_into_input(question.typed)
+        else:
+            self._lines.put_nowait(question)
 
     def _begin(self, run: Run) -> None:
         self._run_id = run.id
@@ -428,11 +431,11 @@ class ScreenChat:
                     self._note(entry.event)
                     self._transcript.apply(entry)
                 self._screen.changed()
-            self._take_returned()
         except StorageFailed as exc:
             self._give_up(exc, " · /resume goes on with this answer")
         except TailraceError as exc:
             self._give_up(exc)
+        self._take_returned()
 
     def _give_up(self, error: TailraceError, advice: str = "") -> None:
         """The turn cannot be shown to its end; the conversation goes on."""

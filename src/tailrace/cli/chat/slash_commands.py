@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from tailrace.agent.session import TURN_KIND, new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.approvals import AlwaysApprovals, find_approval
-from tailrace.app.slash_commands import commands_of
+from tailrace.app.slash_commands import commands_of, switched
 from tailrace.cli.chat.conversation import Conversation, SessionSummary, now
 from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.errors import TailraceError
@@ -112,10 +112,8 @@ async def cost(call: SlashCall) -> None:
 
 async def clear(call: SlashCall) -> None:
     await call.surface.interrupt()
-    call.conversation.switch(session=new_session())
-    await call.conversation.count_spending()
     call.surface.clear()
-    call.surface.notify("new conversation; /resume goes back to an earlier one")
+    await _new(call)
 
 
 async def retry(call: SlashCall) -> None:
@@ -263,9 +261,8 @@ async def _stop(call: SlashCall) -> None:
 
 
 def _switched(call: SlashCall, now: bool, name: str) -> bool:
-    """The new value of a switch: `on`, `off`, or without a word the opposite of now. Raises `TailraceError`."""
-    wanted = {"": not now, "on": True, "off": False}.get(call.argument.lower())
-    if wanted is None:
+    """The new value of a switch. Raises `TailraceError`."""
+    if (wanted := switched(call.argument, now=now)) is None:
         raise TailraceError(f"/{name} turns it on or off; /{name} on or off")
     return wanted
 
@@ -275,8 +272,9 @@ async def _yolo(call: SlashCall) -> None:
     if not call.argument and not call.conversation.options.yolo:
         raise TailraceError("/yolo on approves everything in this conversation without asking")
     on = _switched(call, call.conversation.options.yolo, "yolo")
-    call.conversation.switch(yolo=on)
-    call.surface.notify("yolo on: nothing is asked, the hard list stays blocked" if on else "yolo off")
+    await call.conversation.approve_all(on=on)
+    said = "on: nothing is asked, the hard list stays blocked" if on else "off: asked again, from the next tool on"
+    call.surface.notify(f"yolo {said}")
 
 
 async def _verbose(call: SlashCall) -> None:
@@ -298,9 +296,10 @@ def _change_lines(plan: RollbackPlan) -> list[str]:
 
 
 async def _undo(call: SlashCall) -> None:
-    """Back to before the last change of a file; once more brings that back."""
-    await call.surface.interrupt()
+    """Back to before the last change of a file; once more brings that back. Stops an answer only where there is one."""
     checkpoints, plan = await _last_change(call.conversation)
+    if plan is not None and await call.surface.interrupt():
+        checkpoints, plan = await _last_change(call.conversation)
     if plan is None:
         call.surface.notify("nothing to undo: no file has changed since the last checkpoint")
         return

@@ -14,20 +14,9 @@ from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.events import ApprovalAsked, Decision
 
 # The whole word or its first letter: text that was typed before the question appeared must not approve anything.
-ANSWERS: Final[dict[str, Decision]] = {
-    "o": "once",
-    "once": "once",
-    "y": "once",
-    "yes": "once",
-    "s": "session",
-    "session": "session",
-    "a": "always",
-    "always": "always",
-    "d": "deny",
-    "deny": "deny",
-    "n": "deny",
-    "no": "deny",
-}
+_DECISIONS: Final[tuple[Decision, ...]] = ("once", "session", "always", "deny")
+ANSWERS: Final = {word: each for each in _DECISIONS for word in (each, each[0])}
+ANSWERS.update(y="once", yes="once", n="deny", no="deny")
 CHOICES: Final = "once, session, always or deny"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
 from shlex import quote
@@ -79,14 +80,8 @@ def summary_table(
     rows = _step_rows(progress, now)
     if orphaned:
         rows = [[name, "interrupted" if state == "running" else state, *rest] for name, state, *rest in rows]
-    total = [
-        "total",
-        "orphaned" if orphaned else progress.state,
-        "",
-        duration(progress.duration_s(now)),
-        tokens(progress.usage),
-        dollars(cost),
-    ]
+    state = "orphaned" if orphaned else progress.state
+    total = ["total", state, "", duration(progress.duration_s(now)), tokens(progress.usage), dollars(cost)]
     return STEP_TABLE.lines(rows, width, total=total)
 
 
@@ -101,9 +96,7 @@ def _step_rows(progress: InstanceProgress, now: float) -> list[list[str]]:
 
 
 def _row(name: str, steps: Sequence[StepProgress], now: float) -> list[str]:
-    counts: dict[str, int] = {}
-    for step in steps:
-        counts[step.state] = counts.get(step.state, 0) + 1
+    counts = Counter(step.state for step in steps)
     state = steps[0].state if len(steps) == 1 else ", ".join(f"{number} {name}" for name, number in counts.items())
     if len(steps) == 1 and not steps[0].tries and state == "finished":
         state = "kept"  # from the instance that this one retries

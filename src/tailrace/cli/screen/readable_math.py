@@ -113,7 +113,7 @@ def _index(text: str, letters: dict[int, int], sign: str) -> str:
 
 
 def _grouped(text: str) -> str:
-    return text if len(text) == 1 or text.isalnum() else f"({text})"
+    return text if len(text) == 1 or text.isdecimal() else f"({text})"
 
 
 def _greek(name: str) -> str:

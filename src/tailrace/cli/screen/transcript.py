@@ -90,6 +90,7 @@ class Transcript:
         self._command = ""  # of the user's own that runs
         self._command_began = 0.0
         self.steer_texts: dict[str, str] = {}  # what the user typed for the run under way, by the message's id
+        self.asked_next: Callable[[], list[str]] = list  # what is asked once the run has ended
         self._question, self._said = "", False  # the last one, and whether the program has spoken since
 
     @property
@@ -135,8 +136,9 @@ class Transcript:
         if (waiting := self._waiting(now)) and not self._open:
             moving += [BLANK, NoticeLine(f"{mark} {waiting}", "cyan")]
         moving += map(_in_short, self._held)
-        if (pending := self.steers.pending) and self._since is not None:
-            moving += [BLANK, *(NoticeLine(f"next: {sanitized_line(self._typed(each), 200)}") for each in pending)]
+        pending = [*map(self._typed, self.steers.pending), *self.asked_next()]
+        if pending and self._since is not None:
+            moving += [BLANK, *(NoticeLine(f"next: {sanitized_line(typed, 200)}") for typed in pending)]
         if self._command:
             moving.append(NoticeLine(f"{mark} {self._command}"))
         if self.approval is not None:

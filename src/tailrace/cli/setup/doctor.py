@@ -98,13 +98,15 @@ def _files(config: Config) -> Iterator[Finding]:
     if file.exists():
         yield Finding("ok", f"config {file}")
     else:
-        yield Finding(
-            "note", f"no config at {file}: the defaults hold", f"{typed('init')} writes one, with streaming on"
-        )
+        advice = f"{typed('init')} writes one, with streaming on"
+        yield Finding("note", f"no config at {file}: the defaults hold", advice)
     place = next(path for path in (config.home, *config.home.parents) if path.exists())
     if not os.access(place, os.W_OK):
         yield Finding("broken", f"{place} cannot be written to", "set TAILRACE_HOME to a directory of yours")
-    yield from _open_to_others(config)
+    if found := _open_paths(config):
+        names = ", ".join(map(str, found))
+        advice = f"chmod go-rwx {shlex.join(map(str, found))}  # or: {typed('doctor --fix')}"
+        yield Finding("broken", f"other users of this machine may read {names}", advice)
     if not config.streams("cli"):
         yield Finding("note", "streaming is off: answers appear whole", "streaming: {enabled: true}, or --stream")
 
@@ -115,13 +117,6 @@ def _open_paths(config: Config) -> list[Path]:
     if (database := config.database) is not None:
         kept += [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-pipes")]
     return [path for path in kept if is_open_to_others(path)]
-
-
-def _open_to_others(config: Config) -> Iterator[Finding]:
-    if found := _open_paths(config):
-        names = ", ".join(map(str, found))
-        advice = f"chmod go-rwx {shlex.join(map(str, found))}  # or: {typed('doctor --fix')}"
-        yield Finding("broken", f"other users of this machine may read {names}", advice)
 
 
 def _refs(config: Config) -> list[ModelRef]:
@@ -140,14 +135,14 @@ def _models(config: Config) -> Iterator[Finding]:
         try:
             endpoint_of(config, ref.provider)
         except ConfigError as exc:
-            misspelt = "" if is_known(config, ref.provider) else "mend its name below model, or add it to providers"
-            yield Finding("broken", f"{name}: {with_place(exc, config)}", misspelt or _key_advice(exc))
+            advice = "see providers in the config"
+            if not is_known(config, ref.provider):
+                advice = "mend its name below model, or add it to providers"
+            elif exc.key.endswith("key_env"):
+                advice = "export it before you start tailrace"
+            yield Finding("broken", f"{name}: {with_place(exc, config)}", advice)
         else:
             yield Finding("ok", name)
-
-
-def _key_advice(problem: ConfigError) -> str:
-    return "export it before you start tailrace" if problem.key.endswith("key_env") else "see providers in the config"
 
 
 def _embedded(config: Config, model: str) -> Iterator[Finding]:
@@ -343,9 +338,8 @@ async def _store(config: Config) -> Finding:
             missing = await unavailable_parts(journal, timeout_s=REACH_TIMEOUT_S)
             version = journal.schema_version if isinstance(journal, Versioned) else 0
     except TimeoutError:
-        return Finding(
-            "broken", f"store {shown}: no answer within {OPEN_TIMEOUT_S:g} s", "is it running, and reachable?"
-        )
+        what = f"store {shown}: no answer within {OPEN_TIMEOUT_S:g} s"
+        return Finding("broken", what, "is it running, and reachable?")
     except ForeignStore as exc:
         return Finding("broken", f"store: {exc}")
     except (TailraceError, OSError, sqlite3.Error) as exc:
@@ -416,11 +410,8 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
             status = response.status
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
         reason = endpoint.redacted(_refusal(exc)) or "no answer in time"
-        return Finding(
-            "broken",
-            f"{name}: {endpoint.host} cannot be reached ({reason})",
-            "check that it runs and that the network reaches it",
-        )
+        what = f"{name}: {endpoint.host} cannot be reached ({reason})"
+        return Finding("broken", what, "check that it runs and that the network reaches it")
     if status in (401, 403):
         return Finding("broken", f"{name}: {endpoint.host} refused the key ({status})", "set a valid key")
     return Finding("ok", f"{name}: {endpoint.host} answers")

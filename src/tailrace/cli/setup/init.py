@@ -29,14 +29,8 @@ OLLAMA_PORT = 11434
 OWN, OWN_KEY = "own", "OWN_API_KEY"  # the provider that is given by its address, and the variable of its key
 LISTED_MODELS = 10
 # How the keys of a provider begin.
-KEY_FORMS = (
-    ("sk-ant-", "anthropic"),
-    ("sk-or-", "openrouter"),
-    ("gsk_", "groq"),
-    ("AIza", "gemini"),
-    ("xai-", "xai"),
-    ("sk-proj-", "openai"),
-)
+KEY_FORMS = {"sk-ant-": "anthropic", "sk-or-": "openrouter", "gsk_": "groq", "AIza": "gemini", "xai-": "xai"}
+KEY_FORMS["sk-proj-"] = "openai"
 LOOK_TIMEOUT_S = 1.0
 TRIAL_TIMEOUT_S = 60.0
 ADDRESS_TIMEOUT_S = 10.0
@@ -131,7 +125,6 @@ async def _ollama(environ: Mapping[str, str]) -> Candidate | None:
 async def try_model(environ: Mapping[str, str], text: str) -> None:
     """One small call to the model of a config that is not written yet. Raises `TailraceError` with the reason."""
     import tempfile
-    from pathlib import Path
 
     from tailrace.app.models import Models
     from tailrace.messages import ModelRequest, user
@@ -219,9 +212,7 @@ def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     width = max(len("paste a key"), *(len(f"{found.provider}/{found.model}") for found in candidates))
     for number, found in enumerate(candidates, 1):
         sys.stderr.write(f"  {number}  {f'{found.provider}/{found.model}':<{width}}   {found.reason}\n")
-    sys.stderr.write(
-        f"  k  {'paste a key':<{width}}   of {', '.join(dict.fromkeys(name for _, name in KEY_FORMS))} …\n"
-    )
+    sys.stderr.write(f"  k  {'paste a key':<{width}}   of {', '.join(KEY_FORMS.values())} …\n")
     sys.stderr.write(f"  a  {'an address':<{width}}   of a server that speaks OpenAI's API\n")
     while True:
         answer = _asked("A number, k, a, or provider/model [1]: ") or "1"
@@ -250,7 +241,7 @@ def _pasted(question: str) -> str:
 
 def provider_of_key(key: str) -> str:
     """Empty where the key does not tell."""
-    return next((name for start, name in KEY_FORMS if key.startswith(start)), "")
+    return next((name for start, name in KEY_FORMS.items() if key.startswith(start)), "")
 
 
 def _with_pasted_key(model: str) -> Candidate:
@@ -327,7 +318,5 @@ def _tell(file: Path, choice: Candidate, *, answers: bool) -> None:
         "answers" if answers else "is fetched with the first question" if choice.provider == LOCAL else "was not tried"
     )
     sys.stderr.write(f"wrote {file}: {choice.provider}/{choice.model} {said}\n")
-    if choice.key_env and not choice.key and not is_set(os.environ, choice.key_env):
-        sys.stderr.write(f"next: export {choice.key_env}=…, then {typed()}\n")
-    else:
-        sys.stderr.write(f"next: {typed()}\n")
+    is_missing = choice.key_env and not choice.key and not is_set(os.environ, choice.key_env)
+    sys.stderr.write(f"next: {f'export {choice.key_env}=…, then ' if is_missing else ''}{typed()}\n")

@@ -11,7 +11,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from tailrace import events
-from tailrace.delivery.planning.presenter import FILE_LEFT_OUT, Presenter
+from tailrace.delivery.planning.presenter import FILE_LEFT_OUT, MAX_OUTPUT, Presenter
 from tailrace.delivery.port import Purpose
 from tailrace.events import Entry
 from tailrace.events.attempt_text import AttemptText
@@ -71,7 +71,7 @@ class ToolSlot:
     def __init__(self, key: str) -> None:
         self.key = key
         self.tools: dict[int, events.ToolSoFar] = {}
-        self.problems: dict[int, str] = {}  # the last line of what a failed tool gave
+        self.outputs: dict[int, str] = {}  # what each tool gave, or how far it has come
         self.followed = False  # another slot follows: no tool will be added
 
     @property
@@ -230,8 +230,8 @@ class Outline:
     def _end_call(self, change: changes.CallEnded) -> None:
         if (output := change.output) is not None:
             self._files += [FileSlot(f"f{change.seq}-{number}", file) for number, file in enumerate(output.files)]
-            if not output.ok and output.not_executed is None and change.index is not None:
-                self._tool_slot(change.index).problems[change.index] = output.output.rstrip().rpartition("\n")[2]
+            if output.not_executed is None and change.index is not None:
+                self._tool_slot(change.index).outputs[change.index] = _sendable(output.output[-MAX_OUTPUT:]).rstrip()
         elif (index := change.index) is not None:
             slot, name = self._tool_slot(index), change.tool_name
             begun = slot.tools.get(index, events.ToolSoFar(name, index, change.attempt))
@@ -243,6 +243,9 @@ class Outline:
         if isinstance(notice, changes.UserNotice) and "run_id" in notice.extra:
             slot, index = self._tool_slot(notice.extra["index"]), notice.extra["index"]
             slot.tools[index] = with_step(slot.tools[index], notice.text)
+        elif isinstance(notice, changes.UserNotice) and notice.kind == "tool_progress":
+            if (slot_of := self._tools.get(notice.extra["index"])) is not None:
+                slot_of.outputs[notice.extra["index"]] = _sendable(notice.text)
         elif isinstance(notice, changes.ToolRunsLong):
             if not self._told_of_long_tool:
                 self._told_of_long_tool = True

@@ -331,11 +331,11 @@ class Planner:
 
     def _wanted_tools(self, slot: ToolSlot) -> Iterator[Wanted]:
         tools = slot.tools.values()
-        text = self._presenter.tool_lines(tools, slot.problems, self._capabilities.limit, self._capabilities.unit)
+        text = self._presenter.tool_lines(tools, slot.outputs, self._capabilities.limit, self._capabilities.unit)
         if not text:
             return
         final = not slot.growing
-        if self.state.mode == "stream" and self._capabilities.cards:
+        if self.state.mode == "stream" and self._capabilities.cards and self._presenter.chrome != "verbose":
             yield Wanted(text, final, cards=tuple(map(self._presenter.card, tools)))
         elif final or (self._capabilities.edits and self.state.mode != "whole"):
             yield Wanted(text, final)

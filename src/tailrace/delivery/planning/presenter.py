@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
+from msgspec import json
+
 from tailrace import events
 from tailrace.delivery.planning.failure_advice import guest_advice
 from tailrace.delivery.port import Button, Card, Unit
@@ -18,9 +20,10 @@ from tailrace.messages import ENDED_BY_PROVIDER, JsonObject, ToolFile
 from tailrace.runs.approval_words import forget_command, unanswered_words
 from tailrace.runs.signals import NEWER_MESSAGE
 
-Chrome = Literal["lines", "none"]
+Chrome = Literal["lines", "verbose", "none"]
 
 MAX_PREVIEW = 160  # characters of a tool's preview on one line
+MAX_ARGUMENTS, MAX_OUTPUT = 500, 1000  # characters of a call that is shown in full: the first, and the last ones
 DECISIONS: dict[events.Decision, str] = {
     "once": "Approve once",
     "session": "Approve for session",
@@ -42,7 +45,6 @@ UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repea
 CUT_OFF = "⚠️ I was restarted while I sent this answer. If it is not above, ask me to repeat it."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 FILE_LEFT_OUT: Final = "file_left_out"  # the notice about a tool's file that is too large for the log
-_QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
 
 
@@ -59,32 +61,36 @@ def long_run_notice(silent_s: float, activity: str) -> events.GatewayNotice:
 class Presenter:
     """Each method returns Markdown, or None to show nothing.
 
-    `chrome` is how much is shown of tools: a line each, or nothing. `mark` is what a person types before a command's
-    name. `platform` is the chat's: who stops an answer there sees the reply to that."""
+    `chrome` is how much is shown of tools: a line each, arguments and output too, or nothing. `mark` is what a person
+    types before a command's name. `platform` is the chat's: who stops an answer there sees the reply to that."""
 
     def __init__(self, chrome: Chrome = "lines", *, mark: str = "/", platform: str = "") -> None:
         self.chrome: Chrome = chrome
         self._mark = mark
         self._people_here = f"{platform}:"
 
-    def tool(self, tool: events.ToolSoFar, problem: str = "") -> str:
-        """The line of one tool, while it runs and after it has ended. `problem`: what a failed one said last."""
+    def tool(self, tool: events.ToolSoFar, output: str = "") -> str:
+        """The line of one tool, while it runs and after it has ended. `output`: what it gave so far, or at its end."""
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
-        if preview := preview_line(tool.preview or "", MAX_PREVIEW):
+        in_full = self.chrome == "verbose" and tool.args is not None
+        if not in_full and (preview := preview_line(tool.preview or "", MAX_PREVIEW)):
             shown.append(code_span(preview))
         if tool.steps:  # of the agent that the call is
             latest = code_span(preview_line(tool.steps[-1], MAX_PREVIEW))
             shown.append(f"▸ {latest}" if tool.ok is None else f"· {len(tool.steps)} steps")
         if tool.ok or (tool.ok is False and tool.duration):  # one that was denied or interrupted has no duration
             shown.append(f"({tool.duration:.1f} s)")
-        if tool.ok is False and (why := preview_line(problem, MAX_PREVIEW)):
+        if self.chrome == "verbose":
+            blocks = _arguments(tool.args or {}), output[-MAX_OUTPUT:]
+            return "\n".join([" ".join(shown), *(fenced(block) for block in blocks if block.strip())])
+        if tool.ok is False and (why := preview_line(output.rpartition("\n")[2], MAX_PREVIEW)):
             shown.append(code_span(why))
         return " ".join(shown)
 
-    def tool_lines(self, tools: Iterable[events.ToolSoFar], problems: Mapping[int, str], limit: int, unit: Unit) -> str:
+    def tool_lines(self, tools: Iterable[events.ToolSoFar], outputs: Mapping[int, str], limit: int, unit: Unit) -> str:
         """A line for each tool; the latest ones where all do not fit into one message."""
-        lines = [self.tool(tool, problems.get(tool.index, "")) for tool in tools] if self.chrome != "none" else []
+        lines = [self.tool(tool, outputs.get(tool.index, "")) for tool in tools] if self.chrome != "none" else []
         room = limit - 64
         if units("\n".join(lines), unit) <= room:
             return "\n".join(lines)
@@ -114,11 +120,11 @@ class Presenter:
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
         return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
 
-    def notice(self, kind: str, text: str, extra: JsonObject) -> str | None:
+    def notice(self, kind: str, text: str, extra: JsonObject) -> str:
         if kind == FILE_LEFT_OUT:  # whatever its name is
             name = str(extra.get("name", ""))
             return f"📎 {code_span(preview_line(name, MAX_PREVIEW))}{text.removeprefix(name)}"
-        return text if kind not in _QUIET_NOTICES else None
+        return text
 
     def steered(self, steer: events.SteerSoFar) -> str | None:
         """What became of a message for the answer under way; several that were read at once have one line."""
@@ -211,6 +217,12 @@ def _is_replaced(finished: events.RunFinished) -> bool:
 def _ended_by_provider(finished: events.RunFinished) -> bool:
     """The text stops in mid-sentence and does not say why, as one does that was cut or has used up a budget."""
     return finished.error is not None and finished.error.message in ENDED_BY_PROVIDER.values()
+
+
+def _arguments(args: JsonObject) -> str:
+    values = ((name, value if isinstance(value, str) else json.encode(value).decode()) for name, value in args.items())
+    text = "\n".join(f"{name}: {value}" for name, value in values)
+    return text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
 
 
 def preview_line(text: str, limit: int) -> str:

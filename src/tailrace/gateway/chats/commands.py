@@ -12,11 +12,10 @@ from msgspec.structs import replace
 from tailrace.agent.turn_spec import Busy
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
-from tailrace.app.slash_commands import CHAT_HELP, ChatCommand
+from tailrace.app.slash_commands import CHAT_HELP, ChatCommand, switched
 from tailrace.delivery.planning.presenter import DECISIONS, code_span
 from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
 from tailrace.errors import TailraceError
-from tailrace.gateway.chat_settings import switched
 from tailrace.gateway.chats.chat_words import (
     NO_CONVERSATIONS,
     STOPPED,
@@ -61,6 +60,7 @@ class ChatCommands:
             "steer": partial(self._say_meanwhile, "steer"),
             "queue": partial(self._say_meanwhile, "queue"),
             "model": self._model,
+            "verbose": self._switch_verbose,
             "yolo": self._switch_yolo,
             "status": self._status,
             "help": self._help,
@@ -177,10 +177,19 @@ class ChatCommands:
         if on is None:
             return "/yolo, /yolo on or /yolo off."
         await self._sessions.choose_yolo(place, on=on)
+        for run in await self._runs.running(place, message.sender):
+            self._app.approve_all(run.id, on=on)
         if not on:
-            return "Dangerous commands ask again."
+            return "Dangerous commands ask again, from the next one on."
         where = "every conversation of this chat" if self._sessions.is_whole_chat(place) else "this conversation"
         return f"⚠️ Everything is approved without asking in {where}. /yolo off ends that."
+
+    async def _switch_verbose(self, message: MessageReceived, argument: str) -> str:
+        on = switched(argument, now=bool((await self._sessions.chosen(message.place)).verbose))
+        if on is None:
+            return "/verbose, /verbose on or /verbose off."
+        await self._sessions.choose_verbose(message.place, on=on)
+        return f"Tools are {'' if on else 'no longer '}shown in full{' from now on' if on else ''}."
 
     async def _help(self, _message: MessageReceived, _argument: str) -> str:
         return CHAT_HELP

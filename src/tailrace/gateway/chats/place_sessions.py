@@ -54,11 +54,15 @@ class PlaceSessions:
         if not self.is_thread_of_chat(place):
             return chosen
         chat = await self._chats.of(replace(place, thread="").key)
-        return replace(chosen, model=chosen.model or chat.model)
+        verbose = chat.verbose if chosen.verbose is None else chosen.verbose
+        return replace(chosen, model=chosen.model or chat.model, verbose=verbose)
 
     async def choose_model(self, place: Place, model: str) -> None:
         """Empty: that of the whole chat, or of the config."""
         await self._chats.update(place.key, lambda known: replace(known, model=model))
+
+    async def choose_verbose(self, place: Place, *, on: bool) -> None:
+        await self._chats.update(place.key, lambda known: replace(known, verbose=on))
 
     async def is_yolo(self, place: Place) -> bool:
         return not self._yolo.isdisjoint(await self._sessions_for(place))

@@ -178,7 +178,7 @@ def as_api_error(exc: Exception) -> ApiError:
 
 def no_route(path: str) -> ApiError:
     """A base URL with a `/v1` too many or too few is what leads here most often."""
-    hint = "; /openapi.json lists those that there are"
+    hint = "; /docs and /openapi.json list those that there are"
     if path.startswith("/v1/v1/"):
         hint = ": the base URL of this client must not end in /v1"
     elif path.startswith(_BELOW_V1):

@@ -94,7 +94,7 @@ def _with_items(value: Any) -> Any:
 def _tag(path: str) -> str:
     """What generated clients group by: the first word of the path. All files of the page are one group."""
     word = path.split("/")[1]
-    return "page" if word in ("", "web") else word
+    return "page" if word in ("", "docs", "web") else word
 
 
 def _types(table: Iterable[Route]) -> Iterator[Any]:

@@ -1,6 +1,6 @@
 """`/`: the web page, static files without a build step. Served without a key: they hold no secret.
 
-Every file below `server/web` is served at its own path below `/web/`.
+Every file below `server/web` is served at its own path below `/web/`, and beside them the table of slash commands.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
+from tailrace.app.slash_commands import commands_of
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Handler, Route
 
@@ -38,7 +40,7 @@ def routes(_: RequestPipeline) -> Sequence[Route]:
     return tuple(
         Route(
             "GET",
-            "/" if name == "index.html" else f"/web/{name}",
+            path,
             _serve(content, media_type),
             "open",
             f"The web page: {name}.",
@@ -46,12 +48,15 @@ def routes(_: RequestPipeline) -> Sequence[Route]:
             media_type=media_type,
         )
         for name, media_type, content in _page()
+        for path in (("/", "/docs") if name == "index.html" else (f"/web/{name}",))
     )
 
 
 @cache
 def _page() -> tuple[tuple[str, str, bytes], ...]:
-    return tuple(_page_files(files("tailrace.server") / "web"))
+    commands = msgspec.json.encode(tuple(commands_of("page").values()))
+    table = ("conversation/slash_commands.js", "text/javascript", b"export default %b;\n" % commands)
+    return (*_page_files(files("tailrace.server") / "web"), table)
 
 
 def _page_files(directory: Traversable, prefix: str = "") -> Iterator[tuple[str, str, bytes]]:

@@ -3,7 +3,7 @@
 
 import { element } from "./answer/dom.js";
 import { startInbox } from "./approvals/inbox.js";
-import { helpText } from "./conversation/commands.js";
+import { commandActions } from "./conversation/command_actions.js";
 import { Composer } from "./conversation/composer.js";
 import { Conversation, place } from "./conversation/conversation.js";
 import { drawEmpty, drawMissing } from "./conversation/empty.js";
@@ -44,7 +44,7 @@ const composer = new Composer({
   send,
   stop: () => conversation.stop(),
   lastQuestion: () => conversation.lastQuestion,
-  command: (name, argument) => COMMANDS[name](argument),
+  command: (name, argument) => ready.then(() => commands[name](argument)).catch(complain),
   say,
   complain,
 });
@@ -54,6 +54,12 @@ const sidebar = new Sidebar({
   renamed: (session, title) => session === conversation?.session && rename(title),
   listed: closeDeleted,
   share,
+});
+const commands = commandActions({
+  ...{ composer, sidebar, go, say, press: pressLast },
+  conversation: () => conversation,
+  models: () => models,
+  model: () => models?.chosen || about?.model || "the configured one",
 });
 
 // ── the conversation ────────────────────────────────────────────────────────────────────────────────────────
@@ -101,35 +107,12 @@ async function share(session) {
   }
 }
 
-/** What the slash commands do here. */
-const COMMANDS = {
-  new: (question) => {
-    go("/");
-    if (question) composer.fill(question);
-  },
-  stop: () => composer.interrupt(),
-  retry: () => pressLast("Regenerate", "There is no answer to ask for again."),
-  copy: () => pressLast("Copy", "There is no answer to copy."),
-  model: async (name) => {
-    if (!name) say(`The model is ${models.chosen || about?.model || "the configured one"}.`);
-    else say((await models.choose(name)) ? `The model is ${name} now.` : `There is no model ${name} here.`);
-  },
-  approve: (scope) => pressWaiting({ session: "Approve for session", always: "Always" }[scope] ?? "Approve once"),
-  deny: () => pressWaiting("Deny"),
-  help: () => say(helpText()),
-};
-
-function pressLast(name, otherwise) {
+/** Presses a button of the last answer. Whether there was one. */
+function pressLast(name) {
   const last = [...byId("log").querySelectorAll(":scope > article:not([hidden])")].at(-1);
   const button = last && [...last.querySelectorAll(".actions:not([hidden]) button")].find(({ title }) => title === name);
-  if (button) button.click();
-  else say(otherwise);
-}
-
-function pressWaiting(name) {
-  const button = [...byId("waiting").querySelectorAll("button")].find(({ textContent }) => textContent === name);
-  if (button) button.click();
-  else say("Nothing waits for an approval.");
+  button?.click();
+  return Boolean(button);
 }
 
 function show(session) {
@@ -154,6 +137,7 @@ function changed() {
   composer.running = running;
   byId("heading").textContent = conversation.title || "New conversation";
   byId("more").hidden = !conversation.session;
+  byId("yolo").hidden = !conversation.approvesAll;
   tellTitle({ title: conversation.title, running, waits: conversation.waits });
   sidebar.changed(conversation.session);
   byId("empty").hidden = byId("log").childElementCount > 0 || Boolean(conversation.session);
@@ -182,7 +166,7 @@ async function closeDeleted(sessions) {
   tellMissing();
 }
 
-async function send(text, parts) {
+async function send(text, parts, how) {
   if (!conversation) say("Sending once the server answers…"); // taken back when the conversation is opened
   await ready;
   missing = null;
@@ -195,7 +179,8 @@ async function send(text, parts) {
   byId("empty").hidden = true;
   say(""); // what went wrong before is over: it is tried again
   try {
-    await conversation.send(text, parts, models?.chosen ?? "");
+    if (how === "queue") await conversation.ask(text, parts, models?.chosen ?? "");
+    else await conversation.send(text, parts, models?.chosen ?? "");
   } finally {
     changed();
   }
@@ -212,6 +197,7 @@ function go(address) {
 
 function listen() {
   addEventListener("popstate", openAddress);
+  byId("yolo").addEventListener("click", () => commands.yolo("off"));
   for (const id of ["fresh", "fresh-narrow"]) byId(id).addEventListener("click", () => sidebar.choose(""));
   byId("more").addEventListener("click", () => sidebar.openMenu(byId("more")));
   document.addEventListener("visibilitychange", () => conversation?.looked(!document.hidden));
@@ -258,14 +244,16 @@ const VIEWS = {
   runs: () => import("./operations/runs_table.js").then((view) => view.openRuns()),
   usage: () => import("./usage/usage.js").then((view) => view.openUsage()),
   instance: () => import("./instance/instance.js").then((view) => view.openInstance()),
+  docs: () => import("./api_docs/api_docs.js").then((view) => view.openDocs()),
 };
 const address = new URLSearchParams(location.search);
-const named = Object.keys(VIEWS).find((name) => address.has(name));
+const named = location.pathname === "/docs" ? "docs" : Object.keys(VIEWS).find((name) => address.has(name));
 const isCut = ["run", "instance"].includes(named) && !isName(address.get(named)); // these need an id
 /** The view's own files cannot be loaded: nothing else stands on the page. */
 function tellUnopened(error) {
   const main = element("main", [notShown(named, address.get(named), error)]);
   main.id = "usage"; // the plainest of them
+  main.className = "view";
   document.body.append(main);
 }
 

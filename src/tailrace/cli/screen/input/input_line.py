@@ -52,7 +52,7 @@ class InputListener(Protocol):
     def escaped(self) -> None:
         """Esc, with no approval open."""
 
-    def left(self) -> None:
+    def leave(self) -> None:
         """Ctrl-D."""
 
     def approval_answered(self, decision: Decision, reason: str) -> None:
@@ -143,7 +143,7 @@ class InputLine:
         keys.add("down", filter=picks)(lambda _: self.list.move(1))
         for key in ("c-c", "<sigint>"):
             keys.add(key)(lambda _: self._listener.interrupted())
-        keys.add("c-d", filter=empty)(lambda _: self._listener.left())
+        keys.add("c-d", filter=empty)(lambda _: self._listener.leave())
         keys.add("c-z")(_nothing)  # a stopped process would hold its run until its lease is over
         keys.add("c-l")(lambda event: event.app.renderer.clear())
         keys.add("c-o")(lambda _: self._listener.expand_tool())

@@ -1,6 +1,7 @@
 // What waits for a decision in this conversation, pinned above the message box so that it is always in view.
 
 import { make } from "../answer/dom.js";
+import { post } from "../net/api.js";
 
 const place = () => document.getElementById("waiting");
 const pinned = new Map(); // approval id → {card, line}: `line` is its place in the conversation
@@ -31,6 +32,20 @@ export function unpin(id, words = "") {
     clearInterval(ticking);
     ticking = null;
   }
+}
+
+/** Resolves also where somebody else has answered. */
+export async function approveOnce(run, id) {
+  await post(`/runs/${encodeURIComponent(run)}/approval`, { approval_id: id, decision: "once" }).catch((error) => {
+    if (error.status !== 409) throw error;
+  });
+}
+
+/** Answers the question that came first; false where there is none. */
+export function decideWaiting(decision, reason = "") {
+  const [first] = pinned.values();
+  first?.card.decide(decision, reason);
+  return Boolean(first);
 }
 
 function tick() {

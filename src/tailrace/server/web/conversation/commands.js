@@ -1,21 +1,18 @@
-// The slash commands of the message box: the same words as in chats, a list while one is typed, and what each does here.
+// The slash commands of the message box: the words of the server's one table, and a list of them while one is typed.
 
 import { element } from "../answer/dom.js";
+import TABLE from "./slash_commands.js"; // made by the server
 
 const TYPED = /^\/([a-z]*)$/i;
 const COMMAND = /^\/([a-z]+)(?:\s+([^]*))?$/i;
 
 /** What there is: { name, usage, help }. */
-export const COMMANDS = [
-  { name: "new", usage: "[question]", help: "begin a new conversation" },
-  { name: "stop", help: "stop the answer under way" },
-  { name: "retry", help: "ask the last question again" },
-  { name: "model", usage: "[provider/model]", help: "show or change the model" },
-  { name: "approve", usage: "[session or always]", help: "approve what a tool asks for" },
-  { name: "deny", help: "deny what a tool asks for" },
-  { name: "copy", help: "copy the last answer" },
-  { name: "help", help: "show this list" },
-];
+const COMMANDS = TABLE.map(({ name, help, usage = "", argument }) => ({ name, help, usage: usage || fieldOf(argument) }));
+
+function fieldOf(argument) {
+  if (!argument) return "";
+  return `[${argument.values?.join(", ") || argument.name}]`;
+}
 
 /** { name, argument } of a text that is a command; null for any other text. A path is none. */
 export function commandIn(text) {
@@ -24,8 +21,6 @@ export function commandIn(text) {
   const typed = found[1].toLowerCase();
   return { name: typed, argument: (found[2] ?? "").trim(), isKnown: COMMANDS.some(({ name }) => name === typed) };
 }
-
-export const helpText = () => COMMANDS.map(({ name, help }) => `/${name}: ${help}`).join("; ");
 
 /** The list above the box. `take(text)` puts a command into the box. */
 export class CommandList {
@@ -72,7 +67,7 @@ export class CommandList {
   }
 
   option(command, at) {
-    const { name, usage = "", help } = command;
+    const { name, usage, help } = command;
     const made = element("li", [element("b", [`/${name} `]), element("span", [usage], "soft"), element("span", [help], "soft")]);
     made.id = `command-${at}`;
     made.setAttribute("role", "option");

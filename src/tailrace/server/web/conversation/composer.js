@@ -8,9 +8,10 @@ const byId = (id) => document.getElementById(id);
 const DRAFT = "tailrace.draft.";
 const ASKING = "Ask anything";
 const STEERING = "Say something to the answer under way";
+const SAYING = ["steer", "queue"]; // commands that send their message
 
 export class Composer {
-  /** `send(text, parts)` resolves once the server has the message; `stop()` ends the run; `lastQuestion()` is for Up;
+  /** `send(text, parts, how)` resolves once the server has the message, with "queue" for after the answer; `stop()` ends the run; `lastQuestion()` is for Up;
    * `command(name, argument)` carries out a slash command. */
   constructor({ send, stop, lastQuestion, command, say, complain }) {
     Object.assign(this, { send, stop, lastQuestion, command, say, complain });
@@ -91,7 +92,8 @@ export class Composer {
     const text = this.box.value.trim() || this.attachments.names.join(", ");
     if (!text || this.sending) return;
     const command = commandIn(this.commands.chosen ? `/${this.commands.chosen.name}` : text);
-    if (command && (command.isKnown || !command.argument)) {
+    const said = (SAYING.includes(command?.name) && command.argument) || "";
+    if (command && !said && (command.isKnown || !command.argument)) {
       this.fill("");
       if (command.isKnown) this.command(command.name, command.argument);
       else this.say(`/${command.name} is no command. /help lists what there is.`);
@@ -103,7 +105,7 @@ export class Composer {
     this.attachments.clear();
     byId("send").disabled = true;
     try {
-      await this.send(text, parts);
+      await this.send(said || text, parts, said && command.name);
     } catch (error) {
       if (!this.box.value) this.fill(text);
       this.attachments.items = items;

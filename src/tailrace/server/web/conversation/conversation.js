@@ -4,6 +4,7 @@
 import { offerActions } from "../answer/actions.js";
 import { make } from "../answer/dom.js";
 import { RunView } from "../answer/runview.js";
+import { approveOnce } from "../approvals/waiting.js";
 import { ask, newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
@@ -41,6 +42,7 @@ export class Conversation {
     this.posting = Promise.resolve(); // the last message, until its run has an id
     this.sent = new Map(); // what was said here to the run under way, by the message's id
     this.asking = 0; // messages that the server has not taken yet
+    this.approvesAll = false; // each question is answered as it comes
     this.closing = new AbortController();
     this.streaming = ended(); // ends the stream alone
     this.caughtUp = null; // a fork is read from its beginning before what is new
@@ -100,9 +102,9 @@ export class Conversation {
 
   // ── what it is doing ──────────────────────────────────────────────────────────────────────────────────────
 
-  /** The run that is executed, the latest where there are two: a new message interrupts. */
+  /** The run that is executed; what is queued after it waits. */
   get current() {
-    return [...this.runs.values()].findLast(({ view }) => !view.ended) ?? null;
+    return [...this.runs.values()].find(({ view }) => !view.ended) ?? null;
   }
 
   /** Something runs, or a message is on its way. */
@@ -191,6 +193,7 @@ export class Conversation {
     if (entry.type === "snapshot") run.waiting = openApprovals(entry);
     if (entry.type === "approval_asked") run.waiting.add(entry.approval_id);
     if (entry.type === "approval_answered") run.waiting.delete(entry.approval_id);
+    if (this.approvesAll && entry.type === "approval_asked") approveOnce(run.view.id, entry.approval_id).catch(this.complain);
     if (state() !== before) this.changed();
     this.draw(run.view);
   }
@@ -419,6 +422,15 @@ export class Conversation {
     this.cursor ||= `${id}:0`;
     this.changed();
     this.follow();
+  }
+
+  /** Whether each question of this conversation is answered with "once", those too that wait now. Ends with this view. */
+  approveAll(on) {
+    this.approvesAll = on;
+    for (const { view, waiting } of on ? this.runs.values() : []) {
+      for (const id of waiting) approveOnce(view.id, id).catch(this.complain);
+    }
+    this.changed();
   }
 
   stop() {

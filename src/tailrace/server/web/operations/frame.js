@@ -1,10 +1,10 @@
-// What the operator's views have in common: the bar above them, the heading with a line that says how things stand.
+// What the operator's views and the API's have in common: the bar above them, the heading with a line that says how things stand.
 
 import { element, make } from "../answer/dom.js";
 import { startInbox } from "../approvals/inbox.js";
 import { icon } from "../icons.js";
 
-const VIEWS = { ops: "Operations", runs: "Runs", usage: "Usage" };
+const VIEWS = { ops: "Operations", runs: "Runs", usage: "Usage", docs: "API" };
 
 /** The view's `main` with its bar; `view` is its name in the address. */
 export function frame(view) {
@@ -13,7 +13,7 @@ export function frame(view) {
   home.setAttribute("aria-label", "Tailrace");
   const links = Object.entries(VIEWS).map(([name, title]) => {
     const link = element("a", [title], "ops-link");
-    link.href = `/?${name}`;
+    link.href = name === "docs" ? "/docs" : `/?${name}`;
     if (name === view) link.setAttribute("aria-current", "page");
     return link;
   });

@@ -3,6 +3,7 @@
 import { button, element, make } from "../answer/dom.js";
 import { iconButton } from "../icons.js";
 import { ask, read, wordsOf } from "../net/api.js";
+import { saveFile } from "../net/save_file.js";
 import { frame } from "./frame.js";
 import { cut, Table, tag } from "./table.js";
 import { money, moment, number, runAddress, span, TONES } from "./words.js";
@@ -129,10 +130,7 @@ class RunsView {
     const query = this.query;
     query.set("limit", 1000);
     try {
-      const file = await (await ask(`/runs.csv?${query}`)).blob();
-      const link = Object.assign(make("a"), { href: URL.createObjectURL(file), download: "runs.csv" });
-      link.click();
-      URL.revokeObjectURL(link.href);
+      saveFile(await (await ask(`/runs.csv?${query}`)).blob(), "runs.csv");
     } catch (error) {
       this.tell(wordsOf(error), "bad");
     }

@@ -1,38 +1,33 @@
 // What was used and what it cost: `/?usage`. By key and by model, today or over days; a key sees its own.
 
-import { element, make } from "../answer/dom.js";
+import { button, element, make } from "../answer/dom.js";
 import { read, wordsOf } from "../net/api.js";
+import { saveFile } from "../net/save_file.js";
+import { frame } from "../operations/frame.js";
 import { money as dollars } from "../operations/words.js";
 
 const DAY_MS = 86_400_000;
 const SPANS = { today: ["Today", 0], week: ["7 days", 6], month: ["30 days", 29] };
 const NUMBERS = ["calls", "input_tokens", "output_tokens"];
+const SAVED = ["day", "key", "model", ...NUMBERS, "usd", "unpriced", "estimated_tokens"];
 
 export async function openUsage(address = new URLSearchParams(location.search)) {
-  const root = make("main");
-  root.id = "usage";
-  document.body.dataset.view = "usage";
-  document.title = "Usage · Tailrace";
-  document.body.append(root);
-  await new UsageView(root, SPANS[address.get("usage")] ? address.get("usage") : "today").open();
+  await new UsageView(SPANS[address.get("usage")] ? address.get("usage") : "today").open();
 }
 
 class UsageView {
-  constructor(root, span) {
+  constructor(span) {
     this.span = span;
-    const home = element("a", ["Tailrace"], "home");
-    home.href = "/";
-    const bar = element("nav", [home], "usage-bar");
-    bar.setAttribute("aria-label", "Tailrace");
-    const heading = make("h1");
-    heading.textContent = "Usage";
+    const { root, status, tools, body } = frame("usage");
+    root.id = "usage";
+    this.note = status;
     this.choices = element("div", Object.keys(SPANS).map((name) => this.choice(name)), "usage-spans");
     this.choices.setAttribute("role", "group");
     this.choices.setAttribute("aria-label", "Time");
-    this.note = make("p", "usage-note");
-    this.note.setAttribute("role", "status");
-    this.body = make("div", "usage-tables");
-    root.append(bar, element("header", [heading, this.choices]), this.note, this.body);
+    this.csv = button("CSV", () => saveFile(csvOf(this.rows), `usage-${span}.csv`), "ops-small");
+    this.csv.hidden = true;
+    tools.append(this.choices, this.csv);
+    this.body = body;
   }
 
   choice(name) {
@@ -55,6 +50,8 @@ class UsageView {
 
   show(found, since) {
     const rows = this.span === "today" ? found.filter((row) => row.day === since) : found;
+    this.rows = rows;
+    this.csv.hidden = !rows.length;
     const calls = total(found, "calls") - total(rows, "calls"); // of later days: a clock was ahead
     const dated = calls === 1 ? "1 call is" : `${calls.toLocaleString("en")} calls are`;
     const later = calls ? ` ${dated} dated after today because a clock was ahead; see 7 days.` : "";
@@ -69,6 +66,13 @@ class UsageView {
     const uncounted = estimated ? ` ${estimated.toLocaleString("en")} tokens are estimated: their provider has not counted them.` : "";
     this.note.textContent = `Money by list prices${without}.${uncounted} Days are those of UTC.${later}`;
   }
+}
+
+/** A line for each day, key and model. A name that a spreadsheet would carry out as a formula is a text. */
+function csvOf(rows) {
+  const field = (value) => `"${String(value ?? "").replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
+  const lines = rows.map((row) => SAVED.map((name) => (typeof row[name] === "number" ? row[name] : field(row[name]))));
+  return [SAVED, ...lines].map((line) => `${line.join(",")}\r\n`).join("");
 }
 
 function summed(rows, by) {
@@ -103,7 +107,7 @@ function table(by, rows) {
   scrolls.tabIndex = 0;
   scrolls.setAttribute("role", "region");
   scrolls.setAttribute("aria-label", `Usage by ${by}`);
-  return scrolls;
+  return element("div", [scrolls], "ops-card");
 }
 
 function header(text, scope) {
