@@ -33,8 +33,10 @@ from tailrace.messages import (
     EventDelta,
     EventRunDelta,
     JsonObject,
+    Message,
     NativeDelta,
     ReasoningDelta,
+    Text,
     TextDelta,
     ToolCallDelta,
     Usage,
@@ -53,10 +55,12 @@ from tailrace.wire.dialects import DIALECTS, RESPONSES
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.reasoning_seal import named_field
 from tailrace.wire.responses.relayed_items import ENDINGS
+from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 from tailrace.wire.translation.message_deltas import message_deltas
 
 CALL_KIND: Final = "call"
 FLUSH_EVERY_S: Final = 1.0
+MAX_RECORDED_CHARS: Final = 4 * 1024 * 1024  # of a plain request's answer, which its client has whole (O178)
 REQUEST_LEASE_S: Final = 86_400.0  # of a plain request: no other process can take it over
 
 
@@ -92,6 +96,7 @@ class CallLog(DeltaLog):
         )
         if usage is not None:
             self.usage = usage
+        self._room = MAX_RECORDED_CHARS  # characters of a plain request's answer that its record still takes
         self._began_call = began_call
         self._events_to_skip = resumed.last_event if resumed is not None else -1  # up to the one of this number
         self._journal = journal
@@ -154,8 +159,8 @@ class CallLog(DeltaLog):
         thinking = False  # the pieces are thoughts
         for delta in deltas:
             if delta.__class__ is TextDelta or delta.__class__ is ReasoningDelta:
-                if delta.choice:
-                    self.several = True
+                if delta.choice or self._room < 0:
+                    self.several = self.several or bool(delta.choice)
                     continue
                 if thinking is not (delta.__class__ is ReasoningDelta):
                     events += _chunk("".join(pieces), thinking=thinking)
@@ -182,6 +187,28 @@ class CallLog(DeltaLog):
                     kept.append(event)
         self._relays = self._relays or bool(kept)
         return [ProviderEvents(RESPONSES.name, tuple(kept))] if kept else []
+
+    def _add(self, events: Sequence[AnyEvent]) -> None:
+        super()._add(self._beginning_of(events) if self._flush_every_s else events)
+
+    def _beginning_of(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+        """What the record of a plain request takes of these events."""
+        kept: list[AnyEvent] = []
+        for event in events:
+            if isinstance(event, MessageChunk | ReasoningChunk):
+                room, self._room = self._room, self._room - len(event.text)
+                kept += _chunk(event.text[: max(0, room)], thinking=isinstance(event, ReasoningChunk))
+                if room >= 0 > self._room:
+                    kept.append(GatewayNotice("cut", "The rest of this long answer is on no record."))
+            elif (
+                isinstance(event, MessageRecorded)
+                and message_tokens((event.message,)) * CHARS_PER_TOKEN > MAX_RECORDED_CHARS
+            ):
+                said = (Text(self.text),) if self.text else ()
+                kept.append(MessageRecorded(Message("assistant", said), event.stop, event.stop_sequence))
+            else:
+                kept.append(event)
+        return kept
 
     def _is_new(self, event: JsonObject) -> bool:
         """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered

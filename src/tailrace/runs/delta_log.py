@@ -52,28 +52,9 @@ class DeltaLog(CallListener):
 
     keeps_text: ClassVar[bool] = True  # a subclass that says no has its own `text` and `has_text`
     __slots__ = (
-        "_arguments_to_skip",
-        "_asked",
-        "_attempt",
-        "_before_call",
-        "_block_id",
-        "_failure",
-        "_flush_at",
-        "_flush_every_s",
-        "_input_tokens",
-        "_loop",
-        "_pending",
-        "_reasoning_to_skip",
-        "_resumes",
-        "_retry_at",
-        "_shown",
-        "_text_to_skip",
-        "_unwritten",
-        "_write",
-        "goes_on_later",
-        "resumable",
-        "streamed",
-        "usage",
+        *("_arguments_to_skip", "_asked", "_attempt", "_before_call", "_block_id", "_failure", "_flush_at"),
+        *("_flush_every_s", "_input_tokens", "_loop", "_pending", "_reasoning_to_skip", "_resumes", "_retry_at"),
+        *("_shown", "_text_to_skip", "_unwritten", "_write", "goes_on_later", "resumable", "streamed", "usage"),
     )
 
     def __init__(
