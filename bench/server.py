@@ -140,7 +140,7 @@ async def ours(base: str) -> None:
     from tailrace.app import open_app
     from tailrace.config.load import load
     from tailrace.server.app import serving
-    from tailrace.server.metrics.call_metrics import count_calls, count_runs
+    from tailrace.server.metrics.call_metrics import count_attempts, count_calls, count_runs
     from tailrace.server.metrics.registry import Metrics
 
     with tempfile.TemporaryDirectory() as home:
@@ -155,6 +155,7 @@ async def ours(base: str) -> None:
             open_app(
                 load({}, Path(home)),
                 middleware=[count_calls(metrics)],
+                observers=[count_attempts(metrics)],
                 on_end=count_runs(metrics),
                 on_lag=metrics.journal_lag.observe,
             ) as app,

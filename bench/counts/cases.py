@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ ROUNDS = 3  # the least counts: a timer that fires in between adds to the others
 REQUESTS, TOKENS, VIEWER_TOKENS, VIEWERS, IDLE = 20, 50, 20, 10, 30
 CHAT_PATH, RESPONSES_PATH = "/v1/chat/completions", "/v1/responses"
 CHAT = {"model": "up/bench", "stream": True, "messages": [{"role": "user", "content": "Go."}]}
+KEYED = CHAT | {"model": "keyed/bench"}
+KEY = "sk-counted-0123456789abcdef"  # its answers are searched for it
 STORED = {"model": "up/bench", "stream": True, "store": True, "input": "Go."}
 AGENT = CHAT | {"model": "tailrace"}
 LAST_CHUNK = b"\r\n0\r\n\r\n"
@@ -78,7 +81,10 @@ def counted_server(module: str = "bench.counts.served", *arguments: str) -> Iter
     with tempfile.TemporaryDirectory(prefix="tailrace-counts-") as home:
         config = {
             "model": {"provider": "up", "name": "bench"},
-            "providers": {"up": {"dialect": "chat", "base_url": provider.url}},
+            "providers": {
+                "up": {"dialect": "chat", "base_url": provider.url},
+                "keyed": {"dialect": "chat", "base_url": provider.url, "key_env": "COUNTED_KEY"},
+            },
             "server": {"drain_s": 0.1},
         }
         (Path(home) / "config.yaml").write_bytes(msgspec.json.encode(config))
@@ -90,6 +96,7 @@ def counted_server(module: str = "bench.counts.served", *arguments: str) -> Iter
                 stderr=log,
                 text=True,
                 cwd=ROOT,
+                env={**os.environ, "COUNTED_KEY": KEY},
             )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -265,6 +272,7 @@ def count_all(server: Counted) -> list[Count]:
         refusals(server, "refused stored request", RESPONSES_PATH, STORED),
         refusals(server, "refused agent request", CHAT_PATH, AGENT),
         tokens(server, "token", "calls per token of a raw chat stream", CHAT_PATH, CHAT),
+        tokens(server, "keyed token", "calls per token of a provider with a key", CHAT_PATH, KEYED),
         tokens(server, "committed", "calls per token of a stored response, committed", RESPONSES_PATH, STORED),
         *viewers(server),
         idle(server),

@@ -36,7 +36,7 @@ def slack_of(count: Count) -> float:
         return 20.0
     if count.name.endswith("cycles"):
         return 2.0
-    if count.name == "token":
+    if count.name in ("token", "keyed token"):
         return 0.5
     return round(count.value / (5 if count.name in ("committed", "agent token") else 10), 1)
 

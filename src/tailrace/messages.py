@@ -164,11 +164,11 @@ class Message(Value, gc=False):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join([part.text for part in self.parts if part.__class__ is Text])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if part.__class__ is ToolCall])
 
     @property
     def is_blank(self) -> bool:
@@ -330,11 +330,16 @@ class EventDelta(Delta, tag="event_delta"):
     """One event of the provider's stream with all its fields, for a client of the same dialect; dropped elsewhere. It
     comes before the neutral deltas of the same event, and only where the request has `keep_events`.
 
-    `data` is its JSON text on one line, mended where it broke the dialect's rules."""
+    `content` is its JSON, mended where it broke the dialect's rules: the text on one line, or the object."""
 
     dialect: Dialect
     name: str  # the type of the event; empty where the dialect has none
-    data: bytes
+    content: bytes | JsonObject
+
+    @property
+    def data(self) -> bytes:
+        """The text."""
+        return self.content if isinstance(self.content, bytes) else msgspec.json.encode(self.content)
 
 
 class EventForm(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -26,7 +26,7 @@ EVERY_EVENT = {
 }
 SOME_EVENTS = {
     "providers/open_attempt.py": "what an attempt that was under way has on record",
-    "calls/service.py": "whether an answer can be continued",
+    "calls/call_log.py": "what an earlier process has logged, and whether its answer can be continued",
     "runs/delta_log.py": "what a resumed answer has on record; it writes the log",
     "journal/viewed_lines.py": "which stored lines a viewer may have",
     "app/timeline/run_overview.py": "sums over the facts of a run",

@@ -14,7 +14,7 @@ import sys
 from journal.stores import Store
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.ports import NewRun
-from tailrace.runs.lease import held
+from tailrace.runs.lease import HeldLease
 
 
 def say(text: str) -> None:
@@ -28,7 +28,7 @@ async def main() -> None:
     run, lease = await journal.start(NewRun("call"), "the executor")
     assert lease is not None
     say(run.id)
-    async with held(journal, lease):
+    async with HeldLease(journal, lease):
         await asyncio.to_thread(sys.stdin.readline)
         for number in range(chunks):
             journal.append(lease, [MessageChunk(f"{number} ")])

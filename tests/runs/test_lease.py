@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Lease
-from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, TOGETHER_S, held
+from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, TOGETHER_S, HeldLease
 from tailrace.testing.clock import driven
 from tailrace.testing.conformance.sample_runs import started
 
@@ -35,7 +35,7 @@ async def test_leases_that_are_due_at_about_the_same_time_are_renewed_in_one_tic
         for _ in range(RUNS):
             _, lease = await started(journal)
             begun[lease.run_id] = loop.time()
-            await stack.enter_async_context(held(journal, lease))
+            await stack.enter_async_context(HeldLease(journal, lease))
             await asyncio.sleep(APART_S)
         await asyncio.sleep(1.5 * LEASE_S / RENEWALS_PER_LEASE)
     renewed_at = dict(journal.renewals)

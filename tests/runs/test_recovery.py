@@ -28,7 +28,7 @@ from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import SpentTokens, Usage, assistant
 from tailrace.ports import Journal, NewRun, Signal
-from tailrace.runs.lease import held
+from tailrace.runs.lease import HeldLease
 from tailrace.runs.recovery import follow, recover, stop
 from tailrace.testing.conformance.sample_runs import finished_run, started, written
 from tailrace.testing.conformance.wall_clock import WallClock
@@ -183,10 +183,10 @@ async def test_stopping_a_run_that_lives_asks_its_owner(journal: Journal) -> Non
 async def test_a_held_run_is_given_back_or_ended_with_the_block(journal: Journal) -> None:
     run, lease = await started(journal)
     with pytest.raises(ZeroDivisionError):
-        async with held(journal, lease):
+        async with HeldLease(journal, lease):
             raise ZeroDivisionError
     assert (await journal.get(run.id)).state == "pending"
-    async with held(journal, await journal.claim(run.id, "me")) as again:
+    async with HeldLease(journal, await journal.claim(run.id, "me")) as again:
         await journal.seal(again, RunFinished("completed"))
     assert (await journal.get(run.id)).state == "completed"
 
@@ -201,7 +201,7 @@ async def test_a_held_lease_is_renewed(journal: Journal, wall_clock: WallClock) 
         renewed.set()
 
     journal.renew = counted  # type: ignore[method-assign, assignment]
-    async with held(journal, lease, lease_s=0.003):
+    async with HeldLease(journal, lease, lease_s=0.003):
         await renewed.wait()
         wall_clock.now += 99.0
         assert await journal.orphans() == []

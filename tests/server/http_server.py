@@ -19,7 +19,7 @@ from tailrace.server.app import RouteModule, serving
 from tailrace.server.http.listener import ConnectionLimits
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.sse_stream import StreamTiming
-from tailrace.server.metrics.call_metrics import count_calls, count_runs
+from tailrace.server.metrics.call_metrics import count_attempts, count_calls, count_runs
 from tailrace.server.metrics.registry import Metrics
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 from tailrace.wire.sse import SseDecoder
@@ -110,6 +110,7 @@ async def running_server(
             directory=home,
             tools=tools,
             middleware=[count_calls(metrics)],
+            observers=[count_attempts(metrics)],
             on_end=count_runs(metrics),
             on_lag=metrics.journal_lag.observe,
         ) as app,

@@ -33,12 +33,12 @@ from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.group_commit import PendingAppend
 from tailrace.journal.stored.journal import StoredJournal
 from tailrace.messages import ToolCall
-from tailrace.ports import Batch, Lease
+from tailrace.ports import Batch
 from tailrace.providers import call
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.providers.open_attempt import OpenAttempt
-from tailrace.runs import host
 from tailrace.runs.delta_log import DeltaLog
+from tailrace.runs.lease import HeldLease
 
 
 class Mistake(NamedTuple):
@@ -217,23 +217,15 @@ def ignored_budget() -> Planted:
 
 @mistake("the task that renews a lease is left running")
 def leaked_task() -> Planted:
-    @contextlib.asynccontextmanager
-    async def held(journal: Any, lease: Lease, *, lease_s: float) -> Any:
-        from tailrace.runs.lease import _renew
+    async def renew_for_ever(lease: Any) -> None:
+        await asyncio.sleep(lease._lease_s * 1e6)
 
-        renewing = asyncio.create_task(_renew(journal, lease, lease_s))
-        try:
-            yield renewing
-        finally:
-            await journal.release(lease)
+    async def release(lease: Any, *_: object) -> None:
+        await lease._journal.release(lease._lease)
 
-    async def renew_for_ever(_journal: Any, _lease: Lease, lease_s: float) -> None:
-        await asyncio.sleep(lease_s * 1e6)
-
-    from tailrace.runs import lease as lease_module
-
-    yield lease_module, "_renew", renew_for_ever
-    yield host, "held", held
+    yield HeldLease, "_schedule", HeldLease._begin
+    yield HeldLease, "_renew", renew_for_ever
+    yield HeldLease, "__aexit__", release
 
 
 @mistake("viewers are shown entries in another order", lambda world: has(world, Watch))

@@ -6,11 +6,10 @@ joined chunks are the text of the recorded message to the character.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 
 from tailrace.agent.safety.redact import ArgumentsStream, Redactor
-from tailrace.agent.think_filter import DEFAULT_TAGS, ThinkFilter
+from tailrace.agent.think_filter import DEFAULT_TAGS, unfed_filter
 from tailrace.events import AnyEvent, MessageChunk, ProviderEvents, ReasoningChunk, ToolArgumentsChunk
 from tailrace.messages import (
     AnyDelta,
@@ -67,7 +66,7 @@ class AnswerFilter:
         self._redactor = redactor
         self._first_call = first_call
         self._thoughts: list[str] = []
-        self._think = ThinkFilter(tags)
+        self._think = unfed_filter(tuple(tags)).copy()
         self._visible = redactor.stream()
         self._hidden = redactor.stream()
         if shown:
@@ -76,7 +75,7 @@ class AnswerFilter:
 
     def begin_attempt(self) -> None:
         """`discard_attempt` comes back to here."""
-        filters = copy.copy(self._think), copy.copy(self._visible), copy.copy(self._hidden)
+        filters = self._think.copy(), self._visible.copy(), self._hidden.copy()
         self._before = filters, len(self._thoughts)
         self._calls: dict[int, _CallPieces] = {}  # by their positions in the answer
         self._announced = 0  # calls before this position have begun for viewers: each after those before it

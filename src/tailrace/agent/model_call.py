@@ -195,7 +195,7 @@ class ModelCall:
 
     def _request(self, shown: str) -> ModelRequest:
         turn, self._sent = self._record.fold, self._record.fold.messages
-        request = _request_of(turn, self._settings, shown)
+        request = _request_of(turn, self._sent, self._settings, shown)
         request = in_words(request) if self._says_schema else request
         if self._leaves_out_media:
             self._sent = context.without_earlier_media(turn.messages)
@@ -220,16 +220,18 @@ class ModelCall:
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def compress_if_full(self, *, budget_s: float | None = None) -> None:
+    async def compress_if_full(self, *, budget_s: float | None = None) -> bool:
         """Between calls, never in the middle of a stream: the older part of a long history becomes a summary. Where
-        the model cannot make one the history stays as it is; the provider will say if it is too long."""
+        the model cannot make one the history stays as it is; the provider will say if it is too long. Returns whether
+        the model was asked for one."""
         messages = self._record.fold.messages
         limit = self._context_tokens
         if not self._can_compress or message_tokens(messages) < limit * self._settings.compress_at:
-            return
+            return False
         older, kept = context.split_for_summary(messages, keep_tokens=int(limit * _KEEP_SHARE))
         if older:
             await self._compress(older, kept, budget_s)
+        return bool(older)
 
     async def compress_refused(self, *, budget_s: float | None = None) -> bool:
         """The provider has refused the request as too long, and may read less than `context_tokens`: the same. Where
@@ -309,13 +311,13 @@ class ModelCall:
         return self._redactor.redact(said).strip()
 
 
-def _request_of(turn: Turn, settings: ModelSettings, shown: str) -> ModelRequest:
+def _request_of(turn: Turn, messages: Sequence[Message], settings: ModelSettings, shown: str) -> ModelRequest:
     limit, left = settings.request.max_tokens, turn.tokens_left
     if left is not None and left < (limit or _SMALLEST_LIMIT):
         limit = left  # the turn's budget reaches into the call
     return msgspec.structs.replace(
         settings.request,
-        messages=context.repaired(turn.messages),
+        messages=context.repaired(messages),
         tools=settings.tools,
         prefill=f"{settings.request.prefill}{shown}" if turn.is_first_answer else shown,
         max_answer_chars=MAX_ANSWER_CHARS,

@@ -55,7 +55,7 @@ from tailrace.providers.call import Caller
 from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.runs.failures import is_too_long
 from tailrace.runs.record import RecordedFold
-from tailrace.runs.signals import NEWER_MESSAGE, STOP, Stopped, listen, run_beside, stop_failure
+from tailrace.runs.signals import NEWER_MESSAGE, STOP, Stopped, run_signalled, stop_failure
 from tailrace.system.steady_time import clock_offset, steady_time
 
 log = logging.getLogger("tailrace.agent")
@@ -145,7 +145,7 @@ class TurnRunner:
         if stopped is None:
             try:
                 work = self._drive(fetch if message is not None else None)
-                finish = await run_beside(work, listen(self._journal, self._lease, self._on_signal))
+                finish = await run_signalled(work, self._journal, self._lease, self._on_signal)
             except Stopped as exc:
                 stopped = exc.failure
         if finish is None:
@@ -178,7 +178,7 @@ class TurnRunner:
         the one before it, so they are fetched all the same, unless a person stops the turn meanwhile."""
         if fetch is not None and stopped is not None and stopped.code == NEWER_MESSAGE:
             with suppress(Stopped):
-                return await run_beside(fetch(), listen(self._journal, self._lease, _stop_of_a_person))
+                return await run_signalled(fetch(), self._journal, self._lease, _stop_of_a_person)
         return message
 
     async def _drive(self, fetch: Callable[[], Coroutine[None, None, Message]] | None) -> RunFinished:
@@ -209,8 +209,8 @@ class TurnRunner:
         """Returns why the run has failed, where it has. A request that was refused as too long and is shorter now is
         due once more."""
         if not shown and self._model.resumed is None and not self._is_late():
-            await self._model.compress_if_full(budget_s=self._left_s())
-            if not self._is_model_due():  # the summary has used up the turn's tokens
+            asked = await self._model.compress_if_full(budget_s=self._left_s())
+            if asked and not self._is_model_due():  # the summary has used up the turn's tokens
                 return None
             self._record.add(*self.turn.commit_steers())
         if self._is_late():

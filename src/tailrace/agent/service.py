@@ -35,7 +35,7 @@ from tailrace.runs.charged_to import platform_of
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import MAX_KILLS, ClaimedRun
-from tailrace.runs.signals import Stopped, begun_once, listen, run_beside, stop_only
+from tailrace.runs.signals import Stopped, begun_once, run_signalled, stop_only
 
 log = logging.getLogger("tailrace.agent")
 _NO_TURNS = {"call": "a call of a raw model", "sequence": "an instance of a sequence"}  # kinds of runs, in words
@@ -284,15 +284,16 @@ class AgentService(RunHost["_TurnExecution"]):
         """The turn, from the end of the session's runs before it to its own. None for one that is set aside. Raises
         `TailraceError` for a message of a chat that has waited too long to be answered (N160)."""
         run = claimed.run
-        entered = Turn()
-        entered.replay(claimed.entries)
-        if (times := entered.ended_with_process) >= MAX_KILLS:
-            message = (
-                f"the process ended {times} times while this run called a tool, so it is set aside; see what the calls "
-                f"do before you let it go on, or end it: tailrace stop {run.id}"
-            )
-            await self._journal.park(claimed.lease, RunFailure(CRASH_LOOP, message))
-            return None
+        if claimed.entries:
+            entered = Turn()
+            entered.replay(claimed.entries)
+            if (times := entered.ended_with_process) >= MAX_KILLS:
+                message = (
+                    f"the process ended {times} times while this run called a tool, so it is set aside; see what the "
+                    f"calls do before you let it go on, or end it: tailrace stop {run.id}"
+                )
+                await self._journal.park(claimed.lease, RunFailure(CRASH_LOOP, message))
+                return None
         spec = msgspec.convert(run.new.input, TurnSpec)
         if run.new.session:
             waiting = self._until_session_is_free(run, spec)
@@ -303,7 +304,7 @@ class AgentService(RunHost["_TurnExecution"]):
                 stop_only if spec.forked_from is not None else takes
             )  # a fork's log begins with what it inherits
             try:
-                await run_beside(waiting, listen(self._journal, claimed.lease, on_signal))
+                await run_signalled(waiting, self._journal, claimed.lease, on_signal)
             except Stopped as exc:  # from any process: it need not wait for its turn to end
                 return await self._turn(claimed, spec, stopped=exc.failure)
             waited_s = self._clock() - run.created_at
@@ -359,8 +360,9 @@ class AgentService(RunHost["_TurnExecution"]):
         begun = fork.has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else marked_message(spec.message, spec.spoken_by)
         replaced = history if spec.replaces_history else None
-        async with begun_once(partial(self._completed, spec)) as completed:
-            fetch = completed if spec.pending_attachments is not None else None
+        if spec.pending_attachments is None:
+            return await runner.run(message, stopped=stopped, replaced=replaced)
+        async with begun_once(partial(self._completed, spec)) as fetch:
             return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced)
 
     async def _inherited(self, point: fork.ForkPoint) -> list[Entry]:

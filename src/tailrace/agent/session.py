@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from weakref import WeakValueDictionary
 
 from tailrace.agent.context import has_media, outweighs, split_off_summary
@@ -115,14 +115,13 @@ class Sessions:
         """The run that has the session's turn."""
         return self._current.get(session)
 
-    @asynccontextmanager
-    async def turn_of(self, run: Run) -> AsyncIterator[None]:
+    def turn_of(self, run: Run) -> AbstractAsyncContextManager[None]:
         """Within the block the run has its session's turn. The runs before it must have ended: a run that waits for
         them here would keep them from going on."""
-        session = run.new.session
-        if not session:
-            yield
-            return
+        return self._turn_in(run.new.session, run) if run.new.session else nullcontext()
+
+    @asynccontextmanager
+    async def _turn_in(self, session: str, run: Run) -> AsyncIterator[None]:
         if (lock := self._locks.get(session)) is None:
             lock = self._locks[session] = asyncio.Lock()
         async with lock:

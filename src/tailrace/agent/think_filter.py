@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Final, Literal, NamedTuple
 
 DEFAULT_TAGS = ("think", "thinking", "thought", "reasoning", "mm:think")
@@ -37,7 +38,7 @@ class Filtered(NamedTuple):
 class ThinkFilter:
     """`feed` the text in any pieces, then `close`: the joined halves do not depend on the pieces.
 
-    Copies are independent: every attribute is immutable.
+    Every attribute is immutable, so a copy has its attributes and is independent.
     """
 
     def __init__(self, tags: Iterable[str] = DEFAULT_TAGS) -> None:
@@ -60,6 +61,12 @@ class ThinkFilter:
         self._in_gap = False  # between a thought and the answer: blank lines are dropped here
         self._indent = ""  # blanks in the gap: dropped with their line, shown if the answer begins after them
         self._mentions = 0  # opening tags shown as text: as many closing tags are text as well
+
+    def copy(self) -> ThinkFilter:
+        """One in the same state."""
+        copied = ThinkFilter.__new__(ThinkFilter)
+        copied.__dict__.update(self.__dict__)
+        return copied
 
     def feed_plain(self, text: str) -> str | None:
         """As `feed`, for a piece that is shown as it is, whatever follows: nearly every one. None, with nothing taken,
@@ -238,6 +245,12 @@ class ThinkFilter:
 def _is_in_line(tildes: str) -> bool:
     """About 5, or a path: no fence is made of these tildes, whatever follows."""
     return "~~~" not in tildes and tildes[-1] != "~"
+
+
+@cache
+def unfed_filter(tags: tuple[str, ...]) -> ThinkFilter:
+    """To be copied: its patterns are compiled once."""
+    return ThinkFilter(tags)
 
 
 def split_thoughts(text: str, tags: Iterable[str] = DEFAULT_TAGS) -> Filtered:

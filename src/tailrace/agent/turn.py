@@ -204,6 +204,8 @@ class Turn:
 
     def open_calls(self) -> list[RunTool | SettleTool]:
         """Calls without a result, in order."""
+        if self._unfinished == len(self._calls):
+            return []
         return [
             SettleTool(c.index, c.call) if c.started else RunTool(c.index, c.call, c.asked, c.answered)
             for c in self._calls[self._unfinished :]
@@ -247,7 +249,8 @@ class Turn:
         last = self._messages[-1] if self._messages else None
         if last is None or last.role != "assistant":
             return [self._call_or_give_up()]
-        if foreign := tuple(c.call for c in self._calls[self._unfinished :] if c.result is None):
+        open_calls = self._calls[self._unfinished :]
+        if open_calls and (foreign := tuple(c.call for c in open_calls if c.result is None)):
             return [Finish("completed", self.output, calls=foreign)]
         if self._result_messages():
             return [self._call_or_give_up()]
@@ -280,13 +283,14 @@ class Turn:
         return CallModel(self.shown)
 
     def _finish(self) -> Finish:
+        output = self.output
         if self._stop == "stopped":
-            return Finish("stopped", self.output, "interrupted")
+            return Finish("stopped", output, "interrupted")
         if reason := _INCOMPLETE.get(self._stop):
-            return Finish("incomplete", self.output, reason)
-        if not self.output.strip():
-            return Finish("incomplete", self.output, "the model gave no answer")  # C46
-        return Finish("completed", self.output)
+            return Finish("incomplete", output, reason)
+        if not output.strip():
+            return Finish("incomplete", output, "the model gave no answer")  # C46
+        return Finish("completed", output)
 
     # ── the fold ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -330,7 +334,7 @@ class Turn:
                 self._compress(messages)
             case events.UsageRecorded(usage):
                 self.usage += usage
-                self._spent_usd += self._price(event)
+                self._spent_usd += 0.0 if self._limits.max_usd is None else self._price(event)
             case events.SteerAccepted() | events.SteerReturned() | events.SteerCommitted():
                 self._apply_steer(event)
             case events.RunForked() | events.RunFinished():
@@ -361,8 +365,9 @@ class Turn:
         self.steers.apply(fact)
 
     def _end_message(self) -> None:
-        self._said.extend(self._shown)
-        self._shown = AttemptText()
+        if self._shown:
+            self._said.extend(self._shown)
+            self._shown = AttemptText()
 
     def _apply_tool(
         self,
@@ -401,6 +406,8 @@ class Turn:
 
     def _result_messages(self) -> list[Message]:
         """Results of the open calls, once the model may see them: when none of ours is missing."""
+        if self._unfinished == len(self._calls):
+            return []
         calls = self._calls[self._unfinished :]
         if any(c.result is None and c.call.name not in self._foreign for c in calls):
             return []

@@ -61,7 +61,7 @@ from tailrace.messages import Message, ModelRequest, SpentTokens
 from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
-from tailrace.providers.call_listener import CallMiddleware
+from tailrace.providers.call_listener import AttemptObserver, CallMiddleware
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.runs.charged_to import platform_of
@@ -103,6 +103,7 @@ class App:
         tools: Sequence[Tool] = (),
         mcp: McpServers | None = None,
         middleware: Sequence[CallMiddleware] = (),
+        observers: Sequence[AttemptObserver] = (),
         on_end: OnEnd | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
@@ -129,8 +130,8 @@ class App:
         self.on_stored_keys: Callable[[], object] = lambda: None  # called when they have changed
         self._limit_usage()
         self.recent_calls = RecentCallsLog()
-        watching = (*middleware, self.usage.middleware, self.recent_calls.middleware)
-        self.caller = Caller(middleware=watching, gate=self.limits.gate)
+        watching = (*observers, self.usage.observe, self.recent_calls.note)
+        self.caller = Caller(middleware=middleware, observers=watching, gate=self.limits.gate)
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
         self.steering = Steering(journal, self.redactor)
@@ -279,10 +280,7 @@ class App:
     def raw_routes(self, asked: ClientRequest) -> tuple[Route, ...]:
         """Where a client's request to a raw model can go; the configured model brings its stand-ins along. Raises
         `ConfigError` for a model that is not there, `UnsupportedParameter` for what it cannot be asked."""
-        choice, configured = named(self.config, asked.model), self.config.model
-        same = (choice.provider, choice.name) == (configured.provider, configured.name)
-        routes = self.models.routes(configured if same else choice)
-        return verbatim_routes(routes, asked, strict=self.config.server.strict)
+        return verbatim_routes(self.models.routes_of(asked.model), asked, strict=self.config.server.strict)
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
         """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""
@@ -301,7 +299,7 @@ class App:
             model=ModelSettings(
                 routes=self.models.routes(choice),
                 request=msgspec.structs.replace(base, system=system),
-                tools=(*(tool.spec for tool in tools.values()), *spec.foreign),
+                tools=(*[tool.spec for tool in tools.values()], *spec.foreign),
                 think_tags=(*DEFAULT_TAGS, *self.config.agent.think_tags),
                 context_tokens=self.context_tokens(choice),
                 check_answer=partial(program.problem_of, base.response_schema) if spec.typed else None,
@@ -364,10 +362,12 @@ class App:
         asked_for = self.config.agent.tools != AgentSettings().tools
         few = spec.tools is None and choice.provider == LOCAL and not asked_for
         offered = self._own_tools if few else self._tools
-        program = self._program_of(spec)
+        tools: dict[str, Tool] = {}
+        for some in (*reversed(offered.maps), own.beside, self._program_of(spec).tools):
+            tools.update(some)
         return {
             name: own.instead.get(name, tool)
-            for name, tool in {**offered, **own.beside, **program.tools}.items()
+            for name, tool in tools.items()
             if name not in foreign and (spec.tools is None or name in spec.tools)
         }
 
@@ -413,19 +413,20 @@ _NO_TOOLS = SessionTools()
 
 
 @asynccontextmanager
-async def open_app(
+async def open_app(  # noqa: PLR0913 - as `App` has them
     config: Config,
     *,
     directory: Path | None = None,
     tools: Sequence[Tool] = (),
     warm_up: bool = False,
     middleware: Sequence[CallMiddleware] = (),
+    observers: Sequence[AttemptObserver] = (),
     on_end: OnEnd | None = None,
     on_lag: Callable[[float], None] | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> AsyncGenerator[App, None]:
     """Everything open, turns able to run. `warm_up` loads the embedded model first, where it is the one in use.
-    `middleware`, `on_end` and `on_lag` count calls, runs and how long the journal takes (`open_journal`);
+    `middleware`, `observers`, `on_end` and `on_lag` count calls, runs and how long the journal takes (`open_journal`);
     `tracer_provider` traces them: without it, the one that is set for the process, if any.
 
     Leaving cancels what runs; runs that have not ended are released: another process may go on with them."""
@@ -454,6 +455,7 @@ async def open_app(
                     tools=tools,
                     mcp=mcp,
                     middleware=middleware,
+                    observers=observers,
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )

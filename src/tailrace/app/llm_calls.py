@@ -139,7 +139,7 @@ async def open_llm_calls(config: Config, *, directory: Path | None = None) -> As
     ):
         models = Models(config, transport)
         usage = UsageLedger(journal, Costs(config))
-        handler = LlmCall(Caller(middleware=(usage.middleware,)), ConfiguredRoutes(models))
+        handler = LlmCall(Caller(observers=(usage.observe,)), ConfiguredRoutes(models))
         flows = _OwnInstances(
             journal,
             {STEP: handler},

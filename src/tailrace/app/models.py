@@ -23,6 +23,7 @@ from tailrace.providers.transport.port import Transport
 from tailrace.wire.dialects import DIALECTS
 
 LOCAL = "local"
+MAX_NAMED = 1024  # names whose routes are kept
 _NEAR_PROVIDER = 0.75  # difflib's ratio: "opnai" is near "openai", "nope" is not
 AGENT = "tailrace"  # the agent, where a model is named or an alias stands for it
 
@@ -198,14 +199,15 @@ def not_embedded(config: Config, name: str) -> ConfigError:
 
 
 class Models:
-    """Routes to models by name, made as they are asked for. The providers that they lead to are kept, the routes are
-    not: clients choose the names of models, and may choose any number of them."""
+    """Routes to models by name, made as they are asked for. The providers that they lead to are kept, and some routes:
+    clients choose the names of models, and may choose any number of them."""
 
     def __init__(self, config: Config, transport: Transport) -> None:
         self.config = config
         self._transport = transport
         self._providers: dict[str, HttpProvider | LocalProvider] = {}  # by name: no more than the config and presets
         self._at: dict[str, Route] = {}  # a route to each of them, without a model
+        self._named: dict[str, tuple[Route, ...]] = {}  # see `routes_of`
         self._refused = RefusedFields()
         settings = config.providers.get(LOCAL)
         path = config.path(settings.model_path) if settings and settings.model_path else None
@@ -217,6 +219,7 @@ class Models:
         self.config = config
         self._providers.clear()
         self._at.clear()
+        self._named.clear()
 
     def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
         """The chosen model and its fallbacks. Raises `ConfigError` for what is not set."""
@@ -226,6 +229,18 @@ class Models:
             if not choice.fallbacks
             else (first, *[self._route(ref.provider, ref.name) for ref in choice.fallbacks])
         )
+
+    def routes_of(self, name: str) -> tuple[Route, ...]:
+        """Those of the model that a client names so; the configured model brings its fallbacks along. Raises
+        `ConfigError`."""
+        if (routes := self._named.get(name)) is None:
+            choice, configured = named(self.config, name), self.config.model
+            same = (choice.provider, choice.name) == (configured.provider, configured.name)
+            routes = self.routes(configured if same else choice)
+            if len(self._named) >= MAX_NAMED:
+                self._named.clear()
+            self._named[name] = routes
+        return routes
 
     async def make_ready(self, choice: ModelChoice) -> None:
         """Checks before the first question that the model can be called; downloads and loads the embedded model, so

@@ -15,7 +15,9 @@ from tailrace.calls.raw_model import params_left_out
 from tailrace.errors import JournalError, ProviderError, StreamCut
 from tailrace.events import (
     AnyEvent,
+    AttemptDiscarded,
     AttemptStarted,
+    Entry,
     GatewayNotice,
     MessageChunk,
     MessageRecorded,
@@ -26,7 +28,9 @@ from tailrace.events import (
     RunFailure,
     RunFinished,
     RunStatus,
+    UsageRecorded,
 )
+from tailrace.journal.fold import fold
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -45,7 +49,7 @@ from tailrace.ports import Journal, Lease
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import AttemptOutcome, Verdict
-from tailrace.providers.open_attempt import ResumableAnswer
+from tailrace.providers.open_attempt import ResumableAnswer, open_attempts
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.runs.signals import INTERRUPTED
@@ -67,37 +71,73 @@ REQUEST_LEASE_S: Final = 86_400.0  # of a plain request: no other process can ta
 class RoutedRequest(msgspec.Struct, frozen=True):
     """A client's request and where it can go."""
 
-    request: ClientRequest | None
-    routes: Sequence[Route] = ()
+    request: ClientRequest
+    routes: Sequence[Route]
+
+
+class LoggedCall(msgspec.Struct, frozen=True):
+    """What an earlier process has logged of a call."""
+
+    shown: str = ""
+    attempts: int = 0
+    usage: Usage = Usage()
+    resumable: ResumableAnswer | None = None
+    began_call: bool = False  # viewers have seen a tool call begin
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> LoggedCall:
+        facts = [entry.event for entry in entries]
+        left = open_attempts(entries).get("")
+        return cls(
+            fold(entries).output,
+            sum(isinstance(fact, AttemptStarted) for fact in facts),
+            sum((fact.usage for fact in facts if isinstance(fact, UsageRecorded)), Usage()),
+            left.resumable if left is not None else None,
+            _began_a_tool_call(facts),
+        )
+
+
+def _began_a_tool_call(facts: Iterable[AnyEvent]) -> bool:
+    """Whether the newest attempt on record has shown the beginning of a tool call in its provider's own events."""
+    began = False
+    for event in facts:
+        if isinstance(event, AttemptStarted | AttemptDiscarded):
+            began = False
+        elif isinstance(event, ProviderEvents):
+            items = (item for each in event.events if isinstance(item := each.get("item"), dict))
+            began = began or any(item.get("type") in ("function_call", "custom_tool_call") for item in items)
+    return began
+
+
+NOTHING_LOGGED = LoggedCall()
 
 
 class CallLog(DeltaLog):
-    """Writes a call as the run of its lease. `shown`, `attempts` and `usage` are what an earlier process has logged.
-    With `keep_events` the provider's own events are logged too, because clients are fed from the log."""
+    """Writes a call as the run of its lease. With `keep_events` the provider's own events are logged too, because
+    clients are fed from the log."""
 
-    def __init__(  # noqa: PLR0913 - one keyword per thing that an earlier process has logged
+    def __init__(
         self,
         journal: Journal,
         lease: Lease,
+        routed: RoutedRequest,
         *,
         flush_every_s: float = 0.0,
-        shown: str = "",
-        attempts: int = 0,
-        usage: Usage | None = None,
+        logged: LoggedCall = NOTHING_LOGGED,
         keep_events: bool = False,
-        routed: RoutedRequest | None = None,
-        resumed: ResumableAnswer | None = None,
-        began_call: bool = False,
     ) -> None:
-        """With `routed` each attempt names the parameters that its provider does not get. `began_call`: viewers have
-        seen a tool call begin in an earlier process."""
+        """Each attempt names the parameters of the request that its provider does not get."""
+        resumed = logged.resumable
         super().__init__(
-            journal.writer(lease), attempts=attempts, shown=shown, flush_every_s=flush_every_s, resumed=resumed
+            journal.writer(lease),
+            attempts=logged.attempts,
+            shown=logged.shown,
+            flush_every_s=flush_every_s,
+            resumed=resumed,
         )
-        if usage is not None:
-            self.usage = usage
+        self.usage = logged.usage
+        self._began_call = logged.began_call
         self._room = MAX_RECORDED_CHARS  # characters of a plain request's answer that its record still takes
-        self._began_call = began_call
         self._events_to_skip = resumed.last_event if resumed is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease
@@ -107,7 +147,7 @@ class CallLog(DeltaLog):
         self.called = False  # the attempt under way has begun a tool call; known after a flush, as is `several`
         self.several = False  # it answers more than once
         self._relays = False  # viewers see its provider's own events
-        self._routed = routed if routed is not None else RoutedRequest(None)
+        self._routed = routed
         self._route: Route | None = None  # of the attempt under way
         self._ignored: tuple[str, ...] = ()  # the parameters that the log names as not sent to its provider
 
@@ -119,23 +159,22 @@ class CallLog(DeltaLog):
         super().attempt_started(number, provider, model)
 
     def started(self, provider: str, model: str) -> AttemptStarted:
-        request, routes = self._routed.request, self._routed.routes
         self._route = None
-        for route in routes:
+        for route in self._routed.routes:
             if route.provider.name == provider and route.model == model:
                 self._route = route
                 break
-        if self._route is None or request is None:
+        if self._route is None:
             return super().started(provider, model)
-        self._ignored = params_left_out(self._route, request)
+        self._ignored = params_left_out(self._route, self._routed.request)
         return AttemptStarted(provider, model, dialect=self._route.provider.dialect, ignored=self._ignored)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """A parameter that the provider was found to refuse in this attempt is named too."""
         super().attempt_ended(attempt)
-        request = self._routed.request
-        if self._route is not None and request is not None and attempt.error is None:
-            for name in [name for name in params_left_out(self._route, request) if name not in self._ignored]:
+        if self._route is not None and attempt.error is None:
+            left_out = params_left_out(self._route, self._routed.request)
+            for name in [name for name in left_out if name not in self._ignored]:
                 text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
                 self.add(GatewayNotice("ignored", text, {"ignored": name}))
 

@@ -17,7 +17,7 @@ from tailrace.wire.client_request import ClientRequest, UnsupportedParameter
 from tailrace.wire.dialects import DIALECTS
 
 
-class VerbatimProvider:
+class VerbatimProvider(FieldRefuser):
     """A provider that is sent the client's own body, where it speaks the client's dialect."""
 
     __slots__ = ("_client_request", "_provider", "dialect", "name")

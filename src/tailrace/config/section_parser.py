@@ -94,7 +94,9 @@ class _SectionParser(YamlReader):
             else:
                 if other := extra["expected"](converted) if "expected" in extra else "":
                     raise self.error(node, path, f"expected {other}; found another text")
-                if extra.get("only", (converted,)).count(converted) and _is_finite(converted):
+                if extra.get("only", (converted,)).count(converted) and (
+                    not isinstance(converted, float) or math.isfinite(converted)
+                ):
                     return converted
         found = shown(node) if extra.get("quote", True) else "another text"
         raise self.error(node, path, f"expected {_described(expected, meta)}; found {found}")
@@ -105,10 +107,6 @@ def _fields(section: type[Section]) -> dict[str, msgspec.structs.FieldInfo]:
     """By name. Cached: a file has many sections of one type, and evaluating type hints takes longer than all else."""
     fields = msgspec.structs.fields(section)
     return {field.name: field for field in fields if field.name != section.further_field}
-
-
-def _is_finite(value: object) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _is_section(expected: Any) -> bool:

@@ -52,9 +52,11 @@ class AttemptText:
 
     @property
     def text(self) -> str:
-        if len(self._runs) == 1 and len(self._runs[0][1]) == 1:  # of one attempt, and joined or short
-            return self._runs[0][1][0]
-        return "".join([text for _, text in self.pieces()])
+        match self._runs:
+            case [(_, [text])]:  # of one attempt, and joined or short
+                return text
+            case _:
+                return "".join([text for _, text in self.pieces()])
 
     def pieces(self) -> list[tuple[int, str]]:
         """(attempt, text) in order."""

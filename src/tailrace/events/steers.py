@@ -62,7 +62,7 @@ class Steers:
     __slots__ = ("_known",)
 
     def __init__(self, known: Iterable[SteerSoFar] = ()) -> None:
-        self._known = {each.accepted.steer_id: each for each in known}
+        self._known = {each.accepted.steer_id: each for each in known} if known else {}
 
     def apply(self, fact: SteerFact, texts: int = 0) -> None:
         """`texts`: how many the answer has by now."""

@@ -321,7 +321,9 @@ class Conversations:
             yolo=not later and await self._sessions.is_yolo(place),  # it ends with this process
             busy=busy,
             must_answer=busy != self._settings.busy,
-            pending_attachments=self._pending_attachments(given),
+            pending_attachments=(
+                PendingAttachments(self._platform.name, msgspec.to_builtins(given)) if given.attachments else None
+            ),
             shown=shown_text(written) if given.attachments or given.text != written.text else "",
         )
         # The key makes it one run, whatever process heard of the update before (G88).
@@ -369,6 +371,3 @@ class Conversations:
         told = f"A question to {who} is open. I answer this after it."
         self._deliveries.say(received.place, told, f"{received.update_id}.busy")
         return "queue"
-
-    def _pending_attachments(self, message: MessageReceived) -> PendingAttachments | None:
-        return PendingAttachments(self._platform.name, msgspec.to_builtins(message)) if message.attachments else None

@@ -166,7 +166,8 @@ class Fold:
             case events.RunStarted():
                 self._started = event
             case events.AttemptStarted() | events.MessageRecorded():
-                self._forget_calls()
+                if self._calls:
+                    self._forget_calls()
             case events.UsageRecorded():
                 self._spend(event)
             case events.MessageStop():

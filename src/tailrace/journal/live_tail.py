@@ -214,24 +214,20 @@ class Tail(Waiters):
         self.wake()
 
     def fail(self, error: JournalError) -> None:
-        """Raises the error in viewers that have everything, until `recover` or the next entry."""
+        """Raises the error in viewers that have everything, until `skip_to` or the next entry."""
         self.failure = error
         self.wake()
-
-    def recover(self) -> None:
-        """The failure is over."""
-        self.failure = None
 
     def forget(self) -> None:
         """Drops the entries and keeps `last_seq`: viewers read them from storage from here on."""
         self._batches, self._kept, self._shared = [], 0, (0, NOTHING)
 
     def skip_to(self, seq: int) -> None:
-        """Entries up to `seq` were committed by another process: viewers read them from storage."""
+        """Entries up to `seq` were committed by another process: viewers read them from storage. A failure is over."""
+        self.failure = None
         if seq > self.last_seq:
             self.forget()
             self.last_seq = seq
-            self.failure = None
             self.wake()
 
     def entries(self) -> list[Entry]:
@@ -367,14 +363,13 @@ class Viewer(ABC, Generic[P]):
 
     async def _next(self, tail: Tail) -> P | None:
         """The next entries; None where they have only just arrived."""
-        arrival = tail.next_time()
         batch = tail.entries_after(self.cursor)
         if batch is not None and not batch:
             if tail.ended or tail.closed:
                 raise StopAsyncIteration
             if (failure := tail.failure or tail.unreadable) is not None:
                 raise failure
-            await arrival.wait()
+            await tail.next_time().wait()
             return None
         page = self._given(batch) if batch is not None else None
         if page is None and not (page := await self._from_storage()):

@@ -36,10 +36,13 @@ class Storage(Journal, Source, Protocol):
 def _routed(method: Method) -> Method:
     """The same method of the journal that has the run. Its first argument is the run's id or its lease."""
 
+    name = method.__name__
+
     @wraps(method)
     def forward(self: MemoryFirst, target: str | Lease, *args: object, **kwargs: object) -> object:
-        journal = self._journal_of(target if isinstance(target, str) else target.run_id)
-        return getattr(journal, method.__name__)(target, *args, **kwargs)
+        run_id = target if isinstance(target, str) else target.run_id
+        journal = self._memory if run_id in self._live else self._storage
+        return getattr(journal, name)(target, *args, **kwargs)
 
     return cast("Method", forward)
 
@@ -92,6 +95,7 @@ class MemoryFirst(ViewedJournal):
     seal = _routed(Journal.seal)
     signal = _routed(Journal.signal)
     signals = _routed(Journal.signals)
+    when_signalled = _routed(Journal.when_signalled)
     kept_signals = _routed(Journal.kept_signals)
     read = _routed(Journal.read)
     facts = _routed(Journal.facts)

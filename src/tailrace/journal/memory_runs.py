@@ -30,10 +30,11 @@ class MemoryRun:
     """One run and its whole log. Most runs are not observed before they end: the tail is made for the first viewer, and
     the run's `last_seq` is counted when it is read."""
 
-    __slots__ = ("_run", "_tail", "is_observed", "log", "shown", "signalled", "signals", "times")
+    __slots__ = ("_run", "_tail", "idempotency_key", "is_observed", "log", "shown", "signalled", "signals", "times")
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self.idempotency_key = run.new.idempotency_key
         self._tail: Tail | None = None
         self.is_observed = False  # a viewer or a reader has asked for its entries
         self.log = OpenLog(run.id, run.claims, Fold())
@@ -111,7 +112,7 @@ class MemoryRuns(ViewedJournal):
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:  # noqa: ARG002
         """Its lease never ends: it lives as long as its process."""
-        if (known := self.run_with_key(new.idempotency_key)) is not None:
+        if new.idempotency_key and (known := self.run_with_key(new.idempotency_key)) is not None:
             return known, None
         at = self._clock()
         run_id = new_run_id(at, after=self._newest if new.session else "")
@@ -191,7 +192,7 @@ class MemoryRuns(ViewedJournal):
         if self._unpublished:
             self._publish()
         entry = known.log.finish(finished)
-        if isinstance(entry.event, RunFinished):
+        if entry.event.__class__ is RunFinished:
             finished = entry.event  # with what was spent
 
         def recorded(error: JournalError | None) -> None:
@@ -225,7 +226,7 @@ class MemoryRuns(ViewedJournal):
 
     def _forget(self, known: MemoryRun) -> None:
         del self.live[known.log.run_id]
-        if key := known.run.new.idempotency_key:
+        if key := known.idempotency_key:
             self._by_key.pop(key, None)
 
     # ── signals ──
@@ -246,6 +247,13 @@ class MemoryRuns(ViewedJournal):
                 return found
             await signalled.wait()
         raise known.log.refusal
+
+    def when_signalled(self, lease: Lease, begin: Callable[[], None] | None) -> None:
+        known = self.live.get(lease.run_id)
+        if known is not None and known.log.refusal is None and not known.signals:
+            known.signalled.begin = begin
+        elif begin is not None:
+            begin()
 
     async def kept_signals(self, lease: Lease) -> list[Signal]:
         return list(self._open(lease.run_id).signals)
@@ -294,8 +302,8 @@ class MemoryRuns(ViewedJournal):
             known.tail.close()
 
     def _run(self, run_id: str) -> MemoryRun:
-        if known := self.live.get(run_id):
-            return known
+        if run_id in self.live:
+            return self.live[run_id]
         raise RunNotFound(f"there is no run {run_id}")
 
     def _open(self, run_id: str) -> MemoryRun:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 
 class Waiters:
     """Tasks that wait for the next `wake`. Costs nothing while no task waits."""
 
-    __slots__ = ("__weakref__", "event")
+    __slots__ = ("__weakref__", "begin", "event")
 
     def __init__(self) -> None:
         self.event: asyncio.Event | None = None  # set at the next `wake`; None while no task has asked for it
+        self.begin: Callable[[], None] | None = None  # called at the next `wake`, once
 
     def next_time(self) -> asyncio.Event:
         """Set at the next `wake`. Get the event before reading the state: then no change in between is missed."""
@@ -20,6 +22,9 @@ class Waiters:
         return self.event
 
     def wake(self) -> None:
+        if self.begin is not None:
+            begin, self.begin = self.begin, None
+            begin()
         if self.event is not None:
             self.event.set()
             self.event = None

@@ -142,10 +142,12 @@ class TokenCounter(Protocol):
         """The tokens of the request's input; None where the endpoint does not count. Raises `ProviderError`."""
 
 
-@runtime_checkable
-class FieldRefuser(Protocol):
-    """A provider that remembers which fields of a request an endpoint refuses."""
+class FieldRefuser(ABC):
+    """A provider that remembers which fields of a request an endpoint refuses. A class, as `ReattachingProvider` is."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def left_out(self, request: ModelRequest) -> tuple[str, ...]:
         """The fields of `request` that its model is asked without."""
 

@@ -285,6 +285,10 @@ class Signals(Protocol):
         is sealed, so a new owner sees them again. Raises `StaleEpoch` as soon as the lease is known to be lost and
         `RunSealed` when the run ends."""
 
+    def when_signalled(self, lease: Lease, begin: Callable[[], None] | None) -> None:
+        """Calls `begin` once, as soon as `signals` may have something to return or to raise: at once where that may be
+        so already. Replaces the one given before; None takes that back."""
+
     async def kept_signals(self, lease: Lease) -> list[Signal]:
         """All signals that the run has been sent, oldest first, without waiting for one. Raises as `signals` does."""
 

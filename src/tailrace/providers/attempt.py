@@ -13,16 +13,7 @@ import msgspec
 from tailrace import messages
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import EMPTY_ANSWER, PeerError, Permanent, ProviderError
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    EventDelta,
-    EventForm,
-    FinishDelta,
-    ModelRequest,
-    TextDelta,
-    ToolCallDelta,
-)
+from tailrace.messages import AnyDelta, Completion, EventDelta, ModelRequest, TextDelta, ToolCallDelta
 from tailrace.ports import AnswerStream, Provider, ReattachingProvider
 from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
@@ -47,7 +38,7 @@ class StoppedByListener(Exception):
 
 
 # Deltas that show no viewer anything.
-_SILENT: Final = frozenset({messages.UsageDelta, FinishDelta, EventDelta})
+_SILENT: Final = frozenset({messages.UsageDelta, messages.FinishDelta, EventDelta})
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -66,7 +57,7 @@ class AttemptListener(Protocol):
 
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None: ...
 
-    def relay(self, form: EventForm, /) -> Callable[[bytes], float] | None: ...
+    def relay(self, form: messages.EventForm, /) -> Callable[[bytes], float] | None: ...
 
     def relayed(self, deltas: list[AnyDelta], times: list[float], /) -> StopCall | None: ...
 
@@ -131,7 +122,11 @@ class Attempt:
                 return await self._run_whole_instead(deadlines.total_s, memory, known=known)
         started_at = self._loop.time()
         try:
-            completion = self._checked(await self._run_streamed(deadlines))
+            opening = route.provider.stream(self._request)
+            if (again := self.reattachment) is None:
+                completion = self._checked(await self._read(opening, deadlines))
+            else:
+                completion = self._checked(await self._run_resumable(again, opening, deadlines))
         except ProviderError as exc:
             left_s = deadlines.total_s - (self._loop.time() - started_at) if deadlines.total_s is not None else None
             return await self._after_failed_stream(exc, left_s, memory)
@@ -190,20 +185,17 @@ class Attempt:
         """Characters at the beginning of its text that repeated what was shown before it."""
         return self._seam.removed if self._seam is not None else 0
 
-    async def _run_streamed(self, deadlines: AttemptDeadlines) -> Completion:
+    async def _run_resumable(
+        self, again: Reattachment, opening: AbstractAsyncContextManager[AnswerStream], deadlines: AttemptDeadlines
+    ) -> Completion:
         """Each connection has its own deadlines; the total one is the attempt's."""
         ends_at = self._loop.time() + deadlines.total_s if deadlines.total_s is not None else float("inf")
-        again = self.reattachment
-        opening = self._route.provider.stream(self._request)
-        if again is not None and again.id:
+        if again.id:
             opening = again.connection(self._request)
         while True:
             try:
                 return await self._read(opening, deadlines)
             except ProviderError as exc:
-                if again is None:
-                    self._close_seam()
-                    raise
                 wait_s = again.wait_s(exc, ends_at - self._loop.time())
                 if wait_s is None:
                     self._show_held_back()
@@ -237,6 +229,8 @@ class Attempt:
                     await answer.pump(self._take_read)
             except BaseException:
                 self.silent_s = watch.silent_s()
+                if self.reattachment is None:
+                    self._close_seam()
                 raise
         self._done = answer.completion()
         if self._has_deltas:
@@ -348,7 +342,7 @@ class Attempt:
                 case TextDelta(text, 0):
                     if text := seam.feed(text):
                         out.append(TextDelta(text))
-                case ToolCallDelta() | FinishDelta():
+                case ToolCallDelta() | messages.FinishDelta():
                     if text := seam.close():
                         out.append(TextDelta(text))
                     out.append(delta)

@@ -8,21 +8,23 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from tailrace.errors import ANSWER_TOO_LONG, Permanent, ProviderError, Retryable, TimedOut
+from tailrace.errors import ANSWER_TOO_LONG, Permanent, ProviderError, Retryable, RunSealed, StaleEpoch, TimedOut
 from tailrace.events import UsageRecorded
 from tailrace.messages import Completion, ModelRequest, Usage
 from tailrace.ports import ReattachingProvider
 from tailrace.providers import recovery_log
 from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener
-from tailrace.providers.call_listener import AttemptOutcome, CallGate, CallListener, CallMiddleware
+from tailrace.providers.call_listener import AttemptObserver, AttemptOutcome, CallGate, CallListener, CallMiddleware
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.provenance import with_maker, without_opaque_items
+from tailrace.providers.reattach import Reattachment
 from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.retry.route_order import RouteOrder
 from tailrace.providers.text_only import TextOnlyModels
@@ -30,6 +32,7 @@ from tailrace.system.own_task import finish
 from tailrace.wire.token_estimate import with_estimate
 
 _STALLS = ("first_token", "idle", "progress")
+_policy_of = attrgetter("policy")
 CANCEL_TIMEOUT_S = 2.0  # for telling a provider that a resumable answer is no longer wanted
 
 
@@ -64,7 +67,8 @@ class CallResult(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """Makes calls. One per process. `middleware` wraps the listener of each call, the first one innermost."""
+    """Makes calls. One per process. `middleware` wraps the listener of each call, the first one innermost; `observers`
+    are told of the ends of attempts alone."""
 
     def __init__(
         self,
@@ -72,11 +76,13 @@ class Caller:
         rng: random.Random | None = None,
         non_streaming: NonStreamingRoutes | None = None,
         middleware: Sequence[CallMiddleware] = (),
+        observers: Sequence[AttemptObserver] = (),
         gate: CallGate | None = None,
     ) -> None:
         self.rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
         self.non_streaming = non_streaming if non_streaming is not None else NonStreamingRoutes()
         self._middleware = middleware
+        self._observers = observers
         self._gate = gate
         self.text_only = TextOnlyModels()
         # Shutdown hook: may block the failing call until the process cancels it, so that the next process retries it.
@@ -132,8 +138,7 @@ class Caller:
         """Gives up an answer of an earlier process: its estimated usage is counted, and the provider is asked to
         stop."""
         outcome = AttemptOutcome(1, answer.provider, answer.model, answer.usage, interrupted=True)
-        listener.attempt_ended(outcome)
-        self.count_lost(UsageRecorded(answer.usage, answer.provider, answer.model))
+        self.end_attempt(listener, outcome)
         await self.cancel_answer(answer, routes)
 
     async def cancel_answer(self, answer: ResumableAnswer, routes: Sequence[Route]) -> None:
@@ -142,10 +147,22 @@ class Caller:
             await _cancel_answer(route, answer.id)
 
     def count_lost(self, recorded: UsageRecorded) -> None:
-        """Tells the middleware what an attempt of an earlier process has used, once that is durable in the run's
+        """Tells the observers what an attempt of an earlier process has used, once that is durable in the run's
         log."""
         outcome = AttemptOutcome(1, recorded.provider, recorded.model, recorded.usage, interrupted=True)
-        self.watched(ModelRequest(recorded.model, ()), (), CallListener()).attempt_lost(outcome)
+        self.end_attempt(CallListener(), outcome)
+
+    def end_attempt(self, listener: CallListener, ended: AttemptOutcome) -> None:
+        """The log comes first: where another process has the run now, that one counts this attempt."""
+        observers = self._observers
+        try:
+            listener.attempt_ended(ended)
+        except (StaleEpoch, RunSealed):
+            observers = ()
+            raise
+        finally:
+            for observe in observers:
+                observe(ended)
 
     def _call(
         self,
@@ -192,7 +209,7 @@ class _CallInProgress:
         self._request = request
         self._routes = routes
         self._listener = listener
-        self._route_order = RouteOrder([route.policy for route in routes], caller.rng)
+        self._route_order = RouteOrder(map(_policy_of, routes), caller.rng)
         self._outcomes: list[AttemptOutcome] = []
         self._standing: list[int] = []  # attempts whose text was shown and not withdrawn
         self._shown = request.prefill  # that text, and what was shown before the call began
@@ -244,7 +261,9 @@ class _CallInProgress:
         again = attempt.reattachment
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
-            completion = await self._completion_of(attempt, purpose, budget_s)
+            is_last = self._route_order.is_last_at_route
+            run = attempt.run(self._caller.non_streaming, purpose=purpose, budget_s=budget_s, is_last=is_last)
+            completion = await (run if again is None else self._held_back(again, run))
         except ProviderError as exc:
             exc.__traceback__ = None  # it is kept, and the frames would keep the attempt with all that it received
             received = attempt.received()
@@ -281,22 +300,15 @@ class _CallInProgress:
         finally:
             del stop  # this frame is in the error's traceback
 
-    async def _completion_of(self, attempt: Attempt, purpose: Purpose, budget_s: float | None) -> Completion:
+    async def _held_back(self, again: Reattachment, run: Coroutine[Any, Any, Completion]) -> Completion:
         """Shutdown hook: may block before a try that would ask for a resumable answer a second time, until the process
         cancels it. The next process then resumes that answer."""
         try:
-            return await attempt.run(
-                self._caller.non_streaming,
-                purpose=purpose,
-                budget_s=budget_s,
-                is_last=self._route_order.is_last_at_route,
-            )
+            return await run
         except ProviderError as exc:
             has_time = not (isinstance(exc, TimedOut) and exc.deadline == "total")
             has_stand_in = self._has_stand_in or self._route_order.has_other_route
-            again = attempt.reattachment
-            is_resumable = again is not None and again.resumable_id and self._listener.resumes_later()
-            if is_resumable and has_time and not has_stand_in:
+            if again.resumable_id and self._listener.resumes_later() and has_time and not has_stand_in:
                 await self._hold(exc)
             raise
 
@@ -346,7 +358,7 @@ class _CallInProgress:
             first_token_s=attempt.first_token_s,
         )
         self._outcomes.append(ended)
-        self._listener.attempt_ended(ended)
+        self._caller.end_attempt(self._listener, ended)
 
     def _recover(
         self, number: int, attempt: Attempt, received: Completion | None, error: ProviderError

@@ -75,9 +75,6 @@ class CallListener:
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """Also for an attempt that failed or is interrupted: its usage, estimated where its provider is silent."""
 
-    def attempt_lost(self, attempt: AttemptOutcome) -> None:
-        """An earlier process ended in the middle of this attempt. For middleware that counts."""
-
     def verdict(self, _error: ProviderError) -> Verdict:
         """Asked after each attempt that failed. If text was shown: `continue` goes on from it, `restart` withdraws it
         and starts over, `keep` ends the call with it. If none was, the next attempt follows."""
@@ -92,6 +89,11 @@ class CallListener:
 
 CallMiddleware: TypeAlias = Callable[[ModelRequest, Sequence[Route], CallListener], CallListener]
 """Wraps the listener of one call, usually in a `ForwardingListener`."""
+
+
+AttemptObserver: TypeAlias = Callable[[AttemptOutcome], None]
+"""Is told of every attempt that has ended, once the call's listener has recorded it; also of one in whose middle an
+earlier process ended. Must not raise."""
 
 
 CallGate: TypeAlias = Callable[[ModelRequest, Sequence[Route]], AbstractAsyncContextManager[None] | None]
@@ -131,9 +133,6 @@ class ForwardingListener(CallListener):
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._inner.attempt_ended(attempt)
-
-    def attempt_lost(self, attempt: AttemptOutcome) -> None:
-        self._inner.attempt_lost(attempt)
 
     def verdict(self, error: ProviderError) -> Verdict:
         return self._inner.verdict(error)

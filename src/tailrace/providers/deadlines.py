@@ -50,9 +50,9 @@ def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, l
     idle_s = idle_timeout_s(policy.idle_timeout_s, purpose=purpose, context_tokens=context_tokens, local=local)
     first_token_s, progress_s = policy.first_token_timeout_s, policy.progress_timeout_s
     local_s = max(LOCAL_IDLE_S, idle_s) if local and purpose == "turn" else 0.0
-    if isinstance(first_token_s, DefaultSeconds):
+    if first_token_s.__class__ is DefaultSeconds and (local_s or context_tokens):
         first_token_s = max(first_token_s, local_s, _large_context_s(context_tokens))
-    if isinstance(progress_s, DefaultSeconds):
+    if progress_s.__class__ is DefaultSeconds and local_s:
         progress_s = max(progress_s, local_s)
     counts = idle_counts_from_opening(policy, local=local)
     return AttemptDeadlines(first_token_s, idle_s, progress_s, policy.total_timeout_s, counts)

@@ -47,12 +47,12 @@ def cost_usd(model: str, usage: Usage, dialect: Dialect) -> float | None:
 
 
 def _price(model: str, usage: Usage) -> PriceCalculation | None:
+    if model in _UNPRICED:
+        return None
     try:
         from genai_prices import Usage as PricedUsage
         from genai_prices import calc_price
     except ModuleNotFoundError:
-        return None
-    if model in _UNPRICED:
         return None
     priced = PricedUsage(
         input_tokens=usage.input_tokens,

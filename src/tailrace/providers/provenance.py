@@ -32,7 +32,7 @@ def replayable_messages(messages: Iterable[Message], *, provider: str, model: st
     def kept(item: Item) -> Part | None:
         return item if _is_at_home(item, provider, model) else _text_alone(item)
 
-    return tuple(_changed(message, kept) for message in messages)
+    return tuple([_changed(message, kept) for message in messages])
 
 
 def _is_at_home(item: Item, provider: str, model: str) -> bool:

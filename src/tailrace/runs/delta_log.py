@@ -241,10 +241,7 @@ class DeltaLog(CallListener):
         if not self._flush_every_s:
             self._add(self.to_events(deltas))
             return
-        if len(deltas) == 2 and deltas[0].__class__ is EventRunDelta:  # the steady state
-            self._pending.append(deltas[1])
-        else:
-            self._pending += [delta for delta in deltas if delta.__class__ not in _EVENTS]
+        self._pending += [delta for delta in deltas if delta.__class__ not in _EVENTS]
         if (now := self._loop.time()) >= self._flush_at:
             self._flush_at = now + self._flush_every_s
             self.flush()

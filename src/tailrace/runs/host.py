@@ -30,7 +30,7 @@ from tailrace.providers.open_attempt import OpenAttempt, ResumableAnswer, open_a
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.charged_to import CHARGED_TO, charged_to
 from tailrace.runs.failures import unexpected_failure
-from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, held
+from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, HeldLease
 from tailrace.runs.processes import Processes, RunShare
 from tailrace.runs.recovery import MAX_KILLS, ClaimedRun, ended, finished, recover, seal_as, take_over
 from tailrace.runs.recovery import stop as stop_run
@@ -402,7 +402,7 @@ class RunHost(ABC, Generic[E]):
         CHARGED_TO.set(charged_to(run))
         PATIENCE_S.set(None)  # the request that started the run may have set it
         try:
-            async with held(self._journal, lease, lease_s=self._lease_s):
+            async with HeldLease(self._journal, lease, lease_s=self._lease_s):
                 finished = await self._execute(run, lease, execution)
                 if finished is not None and self._on_end is not None:
                     self._on_end(run, finished)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch
 from tailrace.journal.storage_wait import warning_level
 from tailrace.ports import Lease, RunStore
+from tailrace.system.own_task import until_done
 
 log = logging.getLogger("tailrace.runs")
 LEASE_S = 10.0  # `store.lease_s` by default: a process that stops renewing loses its runs after so long
@@ -17,33 +16,48 @@ RENEWALS_PER_LEASE = 3  # two may fail or come late before another process may c
 TOGETHER_S = 0.1  # renewals that are due within so long are one commit: each by itself costs as much as several tokens
 
 
-@asynccontextmanager
-async def held(journal: RunStore, lease: Lease, *, lease_s: float = LEASE_S) -> AsyncIterator[Lease]:
-    """Renews the lease while the block runs; afterwards gives the run back unless it has ended.
+class HeldLease:
+    """Renews the lease while the block runs; afterwards gives the run back unless it has ended. A task begins when the
+    first renewal is due: most runs are shorter.
 
     A lost lease does not interrupt the block: the next `append`, `commit` or `signals` raises `StaleEpoch`.
     """
-    renewing = asyncio.create_task(_renew(journal, lease, lease_s))
-    try:
-        yield lease
-    finally:
-        renewing.cancel()
+
+    def __init__(self, journal: RunStore, lease: Lease, *, lease_s: float = LEASE_S) -> None:
+        self._journal = journal
+        self._lease = lease
+        self._lease_s = lease_s
+        self._loop = asyncio.get_running_loop()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Lease:
+        self._schedule()
+        return self._lease
+
+    async def __aexit__(self, *_: object) -> None:
+        self._due.cancel()
         try:
-            await asyncio.wait([renewing])  # `await renewing` could not tell its cancellation from the block's own
+            if self._renewing is not None:
+                self._renewing.cancel()
+                await until_done(self._renewing)
         finally:
-            await journal.release(lease)
+            await self._journal.release(self._lease)
 
+    def _schedule(self) -> None:
+        period_s = self._lease_s / RENEWALS_PER_LEASE
+        early_s = (self._loop.time() + period_s) % min(TOGETHER_S, period_s / 4)
+        self._due = self._loop.call_later(period_s - early_s, self._begin)
 
-async def _renew(journal: RunStore, lease: Lease, lease_s: float) -> None:
-    loop, period_s = asyncio.get_running_loop(), lease_s / RENEWALS_PER_LEASE
-    while True:
-        early_s = (loop.time() + period_s) % min(TOGETHER_S, period_s / 4)
-        await asyncio.sleep(period_s - early_s)
+    def _begin(self) -> None:
+        self._renewing = self._loop.create_task(self._renew())
+
+    async def _renew(self) -> None:
         try:
-            await journal.renew(lease, lease_s=lease_s)
+            await self._journal.renew(self._lease, lease_s=self._lease_s)
         except (StaleEpoch, RunSealed):
             return
         except JournalError as exc:  # storage may be back before the lease has run out
-            log.log(warning_level(exc), "the lease of run %s was not renewed: %s", lease.run_id, exc)
+            log.log(warning_level(exc), "the lease of run %s was not renewed: %s", self._lease.run_id, exc)
         except Exception:
-            log.exception("the lease of run %s was not renewed", lease.run_id)
+            log.exception("the lease of run %s was not renewed", self._lease.run_id)
+        self._schedule()

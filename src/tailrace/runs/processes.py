@@ -193,11 +193,11 @@ class Processes:
         return [
             owner
             for owner, seen in self._seen.items()
-            if self._lives(owner) and self._lasts(seen.heartbeat) and (not serving or serving in seen.heartbeat.serves)
+            if self._lives(owner)
+            and not seen.heartbeat.leaving
+            and not (self._ends_with_group and seen.heartbeat.group == self._own.group)
+            and (not serving or serving in seen.heartbeat.serves)
         ]
-
-    def _lasts(self, heartbeat: Heartbeat) -> bool:
-        return not heartbeat.leaving and not (self._ends_with_group and heartbeat.group == self._own.group)
 
     def is_next(self, run_id: str) -> bool:
         """Whether it is this process that goes on with the run. All processes that see the same others agree, and each

@@ -93,6 +93,28 @@ async def begun_once(
             await asyncio.gather(begun, return_exceptions=True)
 
 
+async def run_signalled(
+    work: Coroutine[Any, Any, T], journal: Signals, lease: Lease, on_signal: Callable[[Signal], None], *, after: int = 0
+) -> T:
+    """The result of `work`, beside which this listens. What `listen` raises cancels the work and is raised here. It
+    begins with the first signal: most runs get none, and have no task for it."""
+    listening: asyncio.Task[None] | None = None
+
+    def begin() -> None:
+        nonlocal listening
+        listening = group.create_task(listen(journal, lease, on_signal, after=after))
+
+    async with FlatTaskGroup() as group:
+        journal.when_signalled(lease, begin)
+        try:
+            result = await work
+        finally:
+            journal.when_signalled(lease, None)
+            if listening is not None:
+                listening.cancel()
+    return result
+
+
 async def run_beside(work: Coroutine[Any, Any, T], companion: Coroutine[Any, Any, None]) -> T:
     """The result of `work`. The companion runs in a task beside it and is cancelled when the work has ended. What the
     companion raises cancels the work and is raised here."""

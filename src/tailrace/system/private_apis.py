@@ -63,7 +63,7 @@ def fill_request(
 ) -> None:
     """A request as the HTTP library's parser and router would have made it: its headers, the route that it matches, and
     its body, which was here before."""
-    set_headers(request, headers)
+    request._headers = headers
     request._match_info = match_info
     request._read_bytes = body
 
@@ -84,9 +84,8 @@ def http_chunk(data: bytes) -> bytes:
     return HTTP_CHUNK % (len(data), data)
 
 
-def request_values(request: web.BaseRequest) -> dict[Any, Any]:
-    """What was set on a request. Its own `get` raises and catches an error for each value that is not there."""
-    return request._state
+request_values: Final[Callable[[web.BaseRequest], dict[Any, Any]]] = attrgetter("_state")
+"""What was set on a request. Its own `get` raises and catches an error for each value that is not there."""
 
 
 # ── prompt_toolkit ───────────────────────────────────────────────────────────────────────────────────────────

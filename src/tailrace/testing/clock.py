@@ -226,7 +226,7 @@ class DrivenLoop(asyncio.SelectorEventLoop):
         self._driven = self._selector_class()
         super().__init__(self._driven)
         self._driven.outside = self._is_outside_at_work
-        self._driven.unsure = self._has_foreign_threads
+        self._driven.unsure = lambda: any(thread not in self._known_threads for thread in threading.enumerate())
         self._held = 0  # blocks of `outside()` that are open, and executor calls under way
         self._children: weakref.WeakSet[asyncio.SubprocessTransport] = weakref.WeakSet()
         self._known_threads = weakref.WeakSet(threading.enumerate())  # bystanders, and the executors' own
@@ -274,9 +274,6 @@ class DrivenLoop(asyncio.SelectorEventLoop):
             counted.peer is None and not counted.saw_end and not traffic.listens_on(counted.remote)
             for counted in traffic.open_sockets()
         )
-
-    def _has_foreign_threads(self) -> bool:
-        return any(thread not in self._known_threads for thread in threading.enumerate())
 
     # asyncio's own seams: each is where one kind of transport is made, and none is public
 

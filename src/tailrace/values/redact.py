@@ -99,9 +99,13 @@ class TextRedactor:
 class RedactingStream:
     """One text in pieces. The joined output equals `redact` of the joined input, wherever it is cut."""
 
-    def __init__(self, redactor: TextRedactor) -> None:
+    def __init__(self, redactor: TextRedactor, held: str = "") -> None:
         self._redactor = redactor
-        self._held = ""
+        self._held = held
+
+    def copy(self) -> RedactingStream:
+        """One in the same state."""
+        return RedactingStream(self._redactor, self._held)
 
     @property
     def holds(self) -> bool:

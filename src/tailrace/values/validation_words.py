@@ -126,13 +126,9 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[..., str]], ...]] = (
 # ── of the type ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _is_struct(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
 def _fields(kind: Any) -> dict[str, object]:
     """The types of a struct's fields, by the names that a client writes."""
-    return _struct_fields(kind) if _is_struct(kind) else {}
+    return _struct_fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else {}
 
 
 @cache

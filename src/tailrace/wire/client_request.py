@@ -80,7 +80,7 @@ _OURS = frozenset({"model", "stream", "stream_options", "background", "previous_
 def fields_as_written(body: JsonObject, without: Collection[str] = ()) -> JsonObject:
     """What the client wrote that a provider of its dialect is sent as it is, `without` these fields."""
     fields = {name: value for name, value in body.items() if name not in _OURS and name not in without}
-    if options := _stream_options(body):
+    if "stream_options" in body and (options := _stream_options(body)):
         fields["stream_options"] = options
     return fields
 

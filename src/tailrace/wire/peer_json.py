@@ -60,7 +60,7 @@ def decode_object(data: bytes) -> JsonObject:
         value = _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _decode_repaired(data)
-    if not isinstance(value, dict):
+    if value.__class__ is not dict:
         raise PeerError(f"expected a JSON object, got {type(value).__name__}", excerpt=data)
     return value
 
@@ -78,17 +78,17 @@ def _decode_repaired(data: bytes) -> object:
 
 def text_of(value: object) -> str:
     """A field that should be text; empty where it is anything else."""
-    return value if isinstance(value, str) else ""
+    return value if value.__class__ is str else ""
 
 
 def object_of(value: object) -> JsonObject:
     """A field that should be an object; empty where it is anything else."""
-    return value if isinstance(value, dict) else {}
+    return value if value.__class__ is dict else {}
 
 
 def objects_of(value: object) -> list[JsonObject]:
     """The objects in a field that should be a list of them."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [item for item in value if item.__class__ is dict] if value.__class__ is list else []
 
 
 def count_of(value: object) -> int:

@@ -10,16 +10,7 @@ from typing import ClassVar
 import msgspec
 
 from tailrace import messages
-from tailrace.messages import (
-    AnyDelta,
-    ErrorDelta,
-    EventDelta,
-    EventForm,
-    EventRunDelta,
-    JsonObject,
-    TextDelta,
-    ToolCallDelta,
-)
+from tailrace.messages import AnyDelta, ErrorDelta, EventDelta, EventRunDelta, JsonObject, TextDelta, ToolCallDelta
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.failure import contradiction, openai_error_body
@@ -107,7 +98,7 @@ class AnswerEncoder(ABC):
         for event in run.events():
             self._relay(event, out)
 
-    def relayed_form(self, _form: EventForm) -> EventForm | None:
+    def relayed_form(self, _form: messages.EventForm) -> messages.EventForm | None:
         """What events of this form, which were relayed until now, are for the client: a form around what varies. None
         where each has to be looked at."""
         return None

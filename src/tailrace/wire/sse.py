@@ -155,7 +155,7 @@ def encode_event(data: bytes | str, *, event: str = "", id: str = "") -> bytes: 
     head = ""
     for name, value in (("id", id), ("event", event)):
         if value:
-            if any(c in value for c in "\r\n\0"):
+            if "\n" in value or "\r" in value or "\0" in value:
                 raise ValueError(f"an SSE {name} must not contain CR, LF or NUL: {value!r}")
             head += f"{name}: {value}\n"
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else data

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -25,6 +25,7 @@ _decode_string, _decode_strings = _string_decoder.decode, _string_decoder.decode
 _decode_any = msgspec.json.Decoder().decode
 _NO_STRING = (msgspec.DecodeError, UnicodeDecodeError)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_INSIDE: Final = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'  # the quotes of a JSON string, in any spelling
 _ODD_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\[/u]")  # that our own JSON does not have
 _PADDING = re.compile(rb'"(?:obfuscation|p)"\s*:\s*"')
 _PROBE = "tailrace-probe"
@@ -32,13 +33,11 @@ _RAW_PROBE = b'"tailrace-probe"'
 _RAW_PADDING = b"abc123"
 Path: TypeAlias = tuple[str | int, ...]
 PADDING_FIELDS = ("obfuscation", "p")  # random text against traffic analysis: OpenAI's and Mistral's name for it
-_PLAIN: Final = re.compile(
+_PLAIN: Final = (
     rb"(?:[ !#-\[\]-~]+|\\[\"\\bfnrt]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]"
     rb"|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
     rb"|\xf4[\x80-\x8f][\x80-\xbf]{2})+"
-)
-is_plain_text: Final = _PLAIN.fullmatch
-"""Of the bytes between the quotes of a JSON string: whether they are one, in the usual spelling, and not empty."""
+)  # of the bytes between the quotes of a JSON string: they are one, in the usual spelling, and not empty
 _MAX_SAMPLES: Final = 4  # unused templates in a row after which learning is given up
 _LOOKS: Final = 3  # how often all that remains of a read is looked at together: its cost stays linear, whatever it has
 
@@ -51,12 +50,19 @@ def joined(pieces: list[str]) -> str:
 
 
 class Template:
-    """Bytes around the text, and where the text goes. In this form nothing but the text varies."""
+    """Bytes around the text, and where the text goes. In this form nothing but the text varies, and the padding against
+    traffic analysis that some servers put behind it."""
 
-    __slots__ = ("_line_start", "_lines", "delta", "emits_empty", "form", "pieces", "start", "stop", "used_from")
+    __slots__ = (
+        *("_line_start", "_lines", "_padding", "_split", "delta", "emits_empty", "form", "pieces", "start", "stop"),
+        "used_from",
+    )
 
-    def __init__(self, prefix: bytes, suffix: bytes, pieces: list[str], delta: Callable[[str], AnyDelta]) -> None:
-        """`prefix` ends with the quote that opens the text, `suffix` begins with the one that closes what varies."""
+    def __init__(
+        self, prefix: bytes, suffix: bytes, pieces: list[str], delta: Callable[[str], AnyDelta], padding: bytes = b""
+    ) -> None:
+        """`prefix` ends with the quote that opens the text, `suffix` begins with what closes all that varies: the text,
+        and behind it what the expression `padding` means."""
         suffix += BLANK_LINE
         self.form = EventForm(prefix, suffix, suffix + prefix)
         self.start, self.stop = len(prefix), -len(suffix)  # of what varies in an event of this form
@@ -66,6 +72,13 @@ class Template:
         self.delta = delta
         self.used_from = len(pieces)
         self.emits_empty = False  # an empty text has a delta too
+        self._padding = padding
+        self._split = _matcher(rb"(%b)%b" % (_INSIDE, padding)) if padding else None
+
+    @property
+    def is_plain(self) -> Callable[[bytes], object]:
+        """Says of what varies in an event whether it is a text in the usual spelling, and the padding."""
+        return _matcher(_PLAIN + self._padding)
 
     @property
     def was_used(self) -> bool:
@@ -76,8 +89,13 @@ class Template:
         form = self.form
         if not event.startswith(form.prefix) or not event.endswith(form.suffix):
             return None
+        string = event[self.start - 1 : self.stop + 1]
+        if self._split is not None:
+            if (parts := self._split(event[self.start : self.stop])) is None:
+                return None
+            string = b'"%b"' % parts[1]
         try:
-            return _decode_string(event[self.start - 1 : self.stop + 1])
+            return _decode_string(string)
         except _NO_STRING:
             return None
 
@@ -106,79 +124,24 @@ class Template:
         if b"%b%b%b" % (form.prefix, form.turn.join(bodies), form.suffix) != run:
             return None
         try:
-            texts = self._texts(bodies)
+            texts = self.texts_of(bodies)
         except (*_NO_STRING, ValueError):
             return None
         return (bodies, texts) if len(texts) == len(bodies) else None
 
-    def _texts(self, bodies: list[bytes]) -> list[str]:
+    def texts_of(self, bodies: list[bytes]) -> list[str]:
         """As many texts as bodies, or the bodies are not of this form; so too where this raises `ValueError`,
         `msgspec.DecodeError` or `UnicodeDecodeError`."""
-        return _decode_lines(bodies)
+        if (split := self._split) is None:
+            return _decode_lines(bodies)
+        if None in (found := [split(body) for body in bodies]):
+            raise ValueError("something else stands behind the text")
+        return _decode_lines([parts[1] for parts in found if parts is not None])
 
 
 def _decode_lines(strings: Sequence[bytes]) -> list[str]:
     """The JSON strings with these bytes between their quotes: none has a bare line end or quote."""
     return _decode_strings(b'"%b"' % b'"\n"'.join(strings))
-
-
-class PaddedTemplate(Template):
-    """A random string stands in a field behind the text."""
-
-    __slots__ = ("_marker",)
-
-    def __init__(
-        self, prefix: bytes, marker: bytes, suffix: bytes, pieces: list[str], delta: Callable[[str], AnyDelta]
-    ) -> None:
-        super().__init__(prefix, suffix, pieces, delta)
-        self._marker = marker  # from the quote that closes the text to the one that opens the padding
-
-    def text_in(self, event: bytes) -> str | None:
-        form = self.form
-        if not event.startswith(form.prefix) or not event.endswith(form.suffix):
-            return None
-        told, marker, padding = event[self.start - 1 : self.stop].partition(self._marker)
-        if not marker or (padding and not padding.isalnum()):
-            return None
-        try:
-            return _decode_string(told + b'"')
-        except _NO_STRING:
-            return None
-
-    def _texts(self, bodies: list[bytes]) -> list[str]:
-        told, paddings = zip(*[body.split(self._marker) for body in bodies], strict=True)
-        if (padding := b"".join(paddings)) and not padding.isalnum():
-            raise ValueError("a padding is more than a word")
-        return _decode_lines(told)
-
-
-class SpacedTemplate(Template):
-    """Blanks stand before the last brace. `inner` stands between the text and them, with the text's last quote."""
-
-    __slots__ = ("_inner",)
-
-    def __init__(self, prefix: bytes, inner: bytes, pieces: list[str], delta: Callable[[str], AnyDelta]) -> None:
-        super().__init__(prefix, b"}", pieces, delta)
-        self._inner = inner
-
-    def text_in(self, event: bytes) -> str | None:
-        form = self.form
-        if not event.startswith(form.prefix) or not event.endswith(form.suffix):
-            return None
-        told = event[self.start - 1 : self.stop].rstrip(b" ")
-        if not told.endswith(self._inner):
-            return None
-        try:
-            return _decode_string(told[: 1 - len(self._inner)])
-        except _NO_STRING:
-            return None
-
-    def _texts(self, bodies: list[bytes]) -> list[str]:
-        ending = self._inner + b"\n"
-        lines = b'"%b\n' % b'\n"'.join([body.rstrip(b" ") for body in bodies])
-        if lines.count(ending) != len(bodies):
-            raise ValueError("something else stands behind the text")
-        return _decode_strings(lines.replace(ending, b'"\n'))
 
 
 def learn(
@@ -212,12 +175,17 @@ def learn(
         tail = marker[1:] + _RAW_PADDING + suffix if marker else suffix[1:]
         if _parses_to(prefix[data_at:-1] + _RAW_PROBE + tail, expected):
             if marker:
-                return PaddedTemplate(prefix, marker, suffix, pieces, delta)
+                return Template(prefix, suffix, pieces, delta, re.escape(marker) + rb"[0-9A-Za-z]*")
             before_blanks = suffix[:-1].rstrip(b" ")
             if spaced and suffix.endswith(b"}") and len(before_blanks) > 1:
-                return SpacedTemplate(prefix, before_blanks, pieces, delta)
+                return Template(prefix, b"}", pieces, delta, re.escape(before_blanks) + rb" *")
             return Template(prefix, suffix, pieces, delta)
     return None
+
+
+@lru_cache(maxsize=64)
+def _matcher(pattern: bytes) -> Callable[[bytes], re.Match[bytes] | None]:
+    return re.compile(pattern, re.DOTALL).fullmatch
 
 
 @cache
@@ -293,18 +261,15 @@ class TemplateDecoder:
             self._fail(protocol_error(str(sse.error), sse.error.excerpt), deltas)
         return deltas
 
-    def relayable(self) -> EventForm | None:
-        """The form that the next event most likely has, where an event of this form can be relayed unread."""
-        template = self._template
-        if template.__class__ is not Template or not self._sse.is_between or self._ended or not self._keeps_events:
-            return None
-        return template.form
+    def relayable(self) -> Template | None:
+        """What the next event most likely is like, where an event like it can be relayed unread."""
+        return self._template if self._sse.is_between and self._keeps_events and not self._ended else None
 
     def relayed(self, bodies: list[bytes]) -> list[AnyDelta]:
         """The deltas of events of that form that were relayed unread: what varies in each."""
         deltas: list[AnyDelta] = []
         if (template := self._template) is not None:
-            self._grow_by(template, bodies, _decode_lines(bodies), deltas)
+            self._grow_by(template, bodies, template.texts_of(bodies), deltas)
         return deltas
 
     def _decode(self, whole: bytes, deltas: list[AnyDelta]) -> None:

@@ -13,7 +13,8 @@ from tailrace.app.usage.ledger import FLUSH_EVERY_S, UsageLedger
 from tailrace.config.load import load
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed
 from tailrace.journal.memory import MemoryJournal
-from tailrace.messages import ModelRequest, SpentTokens, Usage
+from tailrace.messages import SpentTokens, Usage
+from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
 from tailrace.testing.clock import driven
 
@@ -191,9 +192,9 @@ async def test_an_attempt_of_a_run_that_was_taken_over_is_counted_by_the_other_p
     ledger: UsageLedger, journal: SlowJournal, error: JournalError, calls: int
 ) -> None:
     journal.gate.set()
-    listener = ledger.middleware(ModelRequest("m", ()), (), TakenOver(error))
+    caller = Caller(observers=[ledger.observe])
     with pytest.raises(type(error)):
-        listener.attempt_ended(AttemptOutcome(1, "p", "m", Usage(3, 2)))
+        caller.end_attempt(TakenOver(error), AttemptOutcome(1, "p", "m", Usage(3, 2)))
     assert sum(row.calls for row in await ledger.rows()) == calls
 
 

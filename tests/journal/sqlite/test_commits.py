@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import JournalError, StorageFailed
-from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
+from tailrace.events import AttemptStarted, MessageChunk, RunFinished, ToolCallChunk
 from tailrace.journal.sqlite import commits
 from tailrace.journal.sqlite import statements as row_statements
 from tailrace.journal.sqlite.commits import LONG_BYTES, MAX_ROWS
 from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored import group_commit
+from tailrace.journal.stored import journal as stored_journal
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.messages import Usage
 from tailrace.ports import Durability, NewRun
@@ -166,11 +167,38 @@ async def test_entries_that_nobody_waits_for_are_committed_once_in_an_interval(
     for number in range(50):
         journal.append(lease, [MessageChunk(f"{number} ")])
         await asyncio.sleep(0)
-    assert told == []
-    assert (await journal.get(run.id)).last_seq == 1
+    assert len(told) == 1, "the first text alone"
+    assert (await journal.get(run.id)).last_seq == 2
     await journal.commit(lease)  # a caller that waits is not kept waiting
-    assert len(told) == 1
+    assert len(told) == 2
     assert len(await journal.read(run.id)) == 51
+
+
+async def test_what_a_run_begins_with_is_committed_with_its_first_text(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_journal, "BEGIN_S", 3600.0)
+    run, lease = await started(journal)
+    told = statements(journal)
+    journal.append(lease, [AttemptStarted("p", "m")])
+    await asyncio.sleep(0)
+    assert told == []
+    journal.append(lease, [MessageChunk("a")])
+    await asyncio.sleep(0)
+    assert len(told) == 1
+    assert (await journal.get(run.id)).last_seq == 3
+
+
+async def test_what_a_run_begins_with_is_committed_with_another_runs_entries(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, other = await started(journal)
+    await written(journal, other, [MessageChunk("a")])
+    monkeypatch.setattr(stored_journal, "BEGIN_S", 3600.0)
+    run, lease = await started(journal)
+    journal.append(lease, [AttemptStarted("p", "m")])
+    await written(journal, other, [MessageChunk("b")])
+    assert (await journal.get(run.id)).last_seq == 2
 
 
 async def test_an_entry_costs_as_many_calls_in_a_long_log_as_in_a_short_one(journal: SqliteJournal) -> None:
@@ -249,7 +277,8 @@ async def test_groups_of_the_two_threads_are_shown_in_their_order(
     """The first goes to the writer's thread, for another run that syncs; the second is written on the loop."""
     monkeypatch.setattr(group_commit, "MIN_INTERVAL_S", 3600.0)  # the first entry waits for the run that syncs
     run, lease = await started(journal)
-    viewer = journal.tail(run.id, after=1)
+    await written(journal, lease, [MessageChunk("the first text waits for nothing")])
+    viewer = journal.tail(run.id, after=2)
     watching = asyncio.ensure_future(anext(viewer))
     await asyncio.sleep(0)
     journal.append(lease, [MessageChunk("a")])

@@ -9,19 +9,24 @@ import time
 from collections.abc import Callable, Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.config.quirks import NONE
 from tailrace.errors import StreamCut, TimedOut
 from tailrace.messages import AnyDelta, Dialect, EventForm, JsonObject, TextDelta
+from tailrace.ports import AnswerStream
 from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch
+from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.streamed_answer import StreamedAnswer
 from tailrace.providers.transport.port import BodySink, HttpReply
+from tailrace.values.redact import TextRedactor
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.served_dialect import ServedDialect
+from wire.anthropic.anthropic_events import block_delta, block_start, block_stop, message_end, message_start
 from wire.headers import header
 
+KEY = 'sk-"own"-secret'  # as JSON has it, its quotes are escaped
 SAID = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8) | st.sampled_from(['"', "\n", "é"])
 
 
@@ -59,15 +64,21 @@ class Pieces(HttpReply):
 class Client:
     """One client's bytes, what the log is told, and the whole answer."""
 
-    def __init__(self, dialect: Dialect, pieces: list[bytes], *, relays: bool, cut: bool = False) -> None:
+    def __init__(
+        self, dialect: Dialect, pieces: list[bytes], *, relays: bool, cut: bool = False, key: str = ""
+    ) -> None:
         wire = DIALECTS[dialect]
         assert isinstance(wire, ServedDialect)
         self._encoder = wire.new_encoder(header(dialect, "ours", model="up/m", created=1))
         self.sent: list[bytes] = []
         self.logged: list[str] = []
         self.reply = Pieces(pieces, cut=cut)
-        self.answer = StreamedAnswer(wire, wire.decoder(NONE, keep_events=True), lambda error: StreamCut(error.message))
-        self.answer.attach(self.reply)
+        decoder = wire.decoder(NONE, keep_events=True)
+        self.answer: AnswerStream = StreamedAnswer(wire, decoder, lambda error: StreamCut(error.message)).attach(
+            self.reply
+        )
+        if key:
+            self.answer = RedactedAnswer(self.answer, TextRedactor([key]), wire.completion_from_body)
         if relays:
             self.answer.relay_to(self._relay, self._relayed)
 
@@ -112,8 +123,15 @@ def chat_events(texts: list[str], *, ascii_only: bool = False) -> list[bytes]:
     return [chunk({"role": "assistant", "content": ""}), *said, chunk({}, "stop"), b"data: [DONE]\n\n"]
 
 
-def read(dialect: Dialect, pieces: list[bytes], *, relays: bool, cut: bool = False) -> tuple[bytes, str, JsonObject]:
-    return asyncio.run(Client(dialect, pieces, relays=relays, cut=cut).read())
+def message_events(texts: list[str]) -> list[bytes]:
+    said = [block_delta(0, "text_delta", text=text) for text in texts]
+    return [message_start(), block_start(0, type="text", text=""), *said, block_stop(0), message_end()]
+
+
+def read(
+    dialect: Dialect, pieces: list[bytes], *, relays: bool, cut: bool = False, key: str = ""
+) -> tuple[bytes, str, JsonObject]:
+    return asyncio.run(Client(dialect, pieces, relays=relays, cut=cut, key=key).read())
 
 
 @given(st.lists(SAID, max_size=12), st.booleans(), st.data())
@@ -137,11 +155,63 @@ def test_a_text_that_is_no_plain_string_is_decoded_as_before(odd: bytes) -> None
     assert read("chat", events, relays=True) == read("chat", events, relays=False)
 
 
-async def test_most_events_of_a_paced_stream_are_never_decoded_one_by_one() -> None:
-    client = Client("chat", chat_events(["word "] * 100), relays=True)
+def padded_events(texts: list[str]) -> list[bytes]:
+    """As OpenAI pads them against traffic analysis."""
+    events = enumerate(chat_events(texts))
+    return [event.replace(b"}]}", b'}],"obfuscation":"%b"}' % (b"aB3" * (at % 4))) for at, event in events]
+
+
+def spaced_events(texts: list[str]) -> list[bytes]:
+    """As Anthropic does."""
+    return [event.replace(b"}}\n\n", b"}%b}\n\n" % (b" " * (at % 4))) for at, event in enumerate(message_events(texts))]
+
+
+PACED: list[tuple[Dialect, Callable[[list[str]], list[bytes]]]] = [
+    ("chat", chat_events),
+    ("chat", padded_events),
+    ("anthropic", message_events),
+    ("anthropic", spaced_events),
+]
+
+
+@pytest.mark.parametrize("key", ["", KEY], ids=["without a key", "with a key"])
+@pytest.mark.parametrize(("dialect", "events"), PACED, ids=["chat", "padded chat", "messages", "spaced messages"])
+async def test_most_events_of_a_paced_stream_are_never_decoded_one_by_one(
+    dialect: Dialect, events: Callable[[list[str]], list[bytes]], key: str
+) -> None:
+    client = Client(dialect, events(["word "] * 100), relays=True, key=key)
     _, logged, _ = await client.read()
     assert logged == "word " * 100
-    assert client.reply.unread >= 95
+    assert client.reply.unread >= 90
+
+
+@given(st.lists(SAID, max_size=12), st.data())
+def test_relayed_events_of_every_shape_are_the_decoded_ones(texts: list[str], data: st.DataObject) -> None:
+    dialect, made = data.draw(st.sampled_from(PACED))
+    events = made(["I", " say ", *texts])
+    pieces = events[: data.draw(st.integers(0, len(events)))]
+    cut = len(pieces) < len(events)
+    assert read(dialect, pieces, relays=True, cut=cut) == read(dialect, pieces, relays=False, cut=cut)
+
+
+@given(st.lists(SAID | st.sampled_from([KEY[:at] for at in range(1, 4)] + [KEY[at:] for at in range(4)]), max_size=12))
+@example([KEY[:3], KEY[3:]])
+@example(["s"] * 4 + [KEY[1:]])
+@example([KEY[:9], "s", KEY[1:9], KEY[9:]])
+def test_a_key_that_the_answer_repeats_is_found_in_relayed_events_too_j114(texts: list[str]) -> None:
+    for dialect, events in PACED:
+        pieces = events(["I", " say ", *texts, "."])
+        relayed = read(dialect, pieces, relays=True, key=KEY)
+        assert relayed == read(dialect, pieces, relays=False, key=KEY)
+        assert KEY not in relayed[1]
+        assert json.dumps(KEY)[1:-1].encode() not in relayed[0]
+
+
+def test_events_that_repeat_a_key_beside_their_text_are_not_relayed_j114() -> None:
+    events = [event.replace(b'"c1"', b'"c1","by":"its-key"') for event in chat_events(["word "] * 20)]
+    sent, logged, _ = read("chat", events, relays=True, key="its-key")
+    assert b"its-key" not in sent
+    assert logged == "word " * 20
 
 
 async def test_events_that_were_relayed_keep_the_answer_from_being_idle() -> None:

@@ -15,9 +15,10 @@ from server.http_server import RunningServer, running_server
 from tailrace.agent.safety.redact import Redactor
 from tailrace.app.telemetry.access_log import AccessLog
 from tailrace.app.telemetry.logging_setup import ACCESS, FIELDS, REQUEST, Format, configure
-from tailrace.messages import ModelRequest, Usage
-from tailrace.providers.call_listener import AttemptOutcome, CallListener
-from tailrace.server.metrics.call_metrics import count_calls
+from tailrace.events import UsageRecorded
+from tailrace.messages import Usage
+from tailrace.providers.call import Caller
+from tailrace.server.metrics.call_metrics import count_attempts
 from tailrace.server.metrics.registry import Counter, Gauge, Histogram, Metrics
 from tailrace.testing.provider import reply
 
@@ -94,8 +95,7 @@ async def test_viewers_are_counted_while_they_watch(tmp_path: Path) -> None:
 
 def test_an_attempt_that_ended_with_another_process_is_counted_here() -> None:
     metrics = Metrics()
-    listener = count_calls(metrics)(ModelRequest("m", ()), (), CallListener())
-    listener.attempt_lost(AttemptOutcome(1, "p", "m", Usage(3, 2, estimated_tokens=5), interrupted=True))
+    Caller(observers=[count_attempts(metrics)]).count_lost(UsageRecorded(Usage(3, 2, estimated_tokens=5), "p", "m"))
     assert [line.split()[-1] for line in metrics.tokens.samples()] == ["3", "2"]
     assert [line.split()[-1] for line in metrics.calls.samples()] == ["1"]
 

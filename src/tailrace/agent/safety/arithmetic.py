@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.agent.safety.words import SimpleCommand, Word, names
+from tailrace.agent.safety.words import SimpleCommand, names
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -36,7 +36,8 @@ def arithmetic_reason(root: Node, source: bytes, commands: Sequence[SimpleComman
     """Why the line may evaluate a value that it does not show; "" where it does not."""
     if not _EVALUATES.search(source):
         return ""
-    untrusted = {word.text.partition("=")[0] for command in commands for word in _named_words(command)}
+    setting = [command.words for command in commands if any(word.text in _SETS_NAMED for word in command.words)]
+    untrusted = {word.text.partition("=")[0] for words in setting for word in words}
     nodes = list(_below(root))
     untrusted.update(name for node in nodes for name in _set_untrusted(node, source))
     for node in nodes:
@@ -48,10 +49,6 @@ def arithmetic_reason(root: Node, source: bytes, commands: Sequence[SimpleComman
         ):
             return "it evaluates a value that is known only when it runs as arithmetic or as a name"
     return ""
-
-
-def _named_words(command: SimpleCommand) -> Sequence[Word]:
-    return command.words if any(word.text in _SETS_NAMED for word in command.words) else ()
 
 
 def _below(node: Node) -> Iterator[Node]:

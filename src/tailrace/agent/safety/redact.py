@@ -70,7 +70,8 @@ class ArgumentsStream:
 
     def _feed_units(self, text: str) -> str:
         units: list[str] = _UNIT.findall(self._unfinished + text)
-        ends_open = bool(units) and units[-1][0] == "\\" and _is_unfinished(units[-1])
+        last = units[-1] if units else ""
+        ends_open = last == "\\" or (last[:2] == "\\u" and len(last) < len(r"\u0000"))
         self._unfinished = units.pop() if ends_open else ""
         self._units += units
         self._held += "".join(map(_unescaped, units))
@@ -125,10 +126,6 @@ def _cut_off(units: list[str], count: int) -> list[str]:
         tail.append(unit)
         count -= size
     return tail[::-1]
-
-
-def _is_unfinished(unit: str) -> bool:
-    return len(unit) == 1 or (unit[1] == "u" and len(unit) < len(r"\u0000"))
 
 
 def _unescaped(unit: str) -> str:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.errors import Retryable
-from tailrace.messages import ModelRequest, Value
-from tailrace.providers.attempt import Route
-from tailrace.providers.call_listener import AttemptOutcome, CallListener, ForwardingListener
+from tailrace.messages import Value
+from tailrace.providers.call_listener import AttemptOutcome
 
 WINDOW_S: Final = 900.0
 MAX_ATTEMPTS: Final = 200  # of one provider that are remembered
@@ -43,14 +42,11 @@ class _Attempt(NamedTuple):
 
 
 class RecentCallsLog:
-    """`middleware` is for `Caller`. It does nothing for a token: only the end of an attempt is looked at."""
+    """`note` is an observer of `Caller`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._attempts: dict[str, deque[_Attempt]] = {}
-
-    def middleware(self, _request: ModelRequest, _routes: Sequence[Route], listener: CallListener) -> CallListener:
-        return _Watch(self, listener)
 
     def note(self, ended: AttemptOutcome) -> None:
         """An attempt that was interrupted says nothing of its provider."""
@@ -95,15 +91,3 @@ def together(parts: Iterable[RecentCalls]) -> RecentCalls:
         problem_at=newest.problem_at,
         wait_until=max((part.wait_until for part in all_parts), default=0.0),
     )
-
-
-class _Watch(ForwardingListener):
-    __slots__ = ("_log", "deltas", "relay")
-
-    def __init__(self, log: RecentCallsLog, inner: CallListener) -> None:
-        self._inner, self._log = inner, log
-        self.deltas, self.relay = inner.deltas, inner.relay  # type: ignore[method-assign]  # costs a token nothing
-
-    def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        self._log.note(attempt)
-        self._inner.attempt_ended(attempt)

@@ -123,7 +123,9 @@ class _TimelineFold:
         self._board.read(entry.seq)
         made = self._view.apply(entry)
         if (finished := self._view.finished) is not None:
-            self._advance_to(finished.at)
+            ended = self._board.since_start(finished.at)
+            if ended is not None:  # its exact time: the commit may have the time of what preceded it
+                self._board.now = max(self._board.now or 0.0, ended)
         for change in made:
             self._apply(change)
 
@@ -243,11 +245,6 @@ class _TimelineFold:
         """The pieces are gone: texts come from the messages that the facts have."""
         self._compacted = self._attempts.compacted = True
         self._tools.restore(state.tools)
-
-    def _advance_to(self, at: float) -> None:
-        """The end of a run has an exact time: the commit may have the time of what preceded it."""
-        if (ended := self._board.since_start(at)) is not None:
-            self._board.now = max(self._board.now or 0.0, ended)
 
     def _finish(self, finished: events.RunFinished) -> None:
         self._finished = finished

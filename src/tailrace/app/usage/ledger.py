@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
@@ -29,11 +29,10 @@ from tailrace.app.usage.counters import (
     rows_of,
     tokens_in,
 )
-from tailrace.errors import JournalError, RunSealed, StaleEpoch
-from tailrace.messages import ModelRequest, SpentTokens, Usage
+from tailrace.errors import JournalError
+from tailrace.messages import SpentTokens, Usage
 from tailrace.ports import SmallState
-from tailrace.providers.attempt import Route
-from tailrace.providers.call_listener import AttemptOutcome, CallListener, ForwardingListener
+from tailrace.providers.call_listener import AttemptOutcome
 from tailrace.runs.charged_to import CHARGED_TO
 
 log = logging.getLogger("tailrace.app")
@@ -63,9 +62,10 @@ class UsageLedger:
         self.on_spent: OnSpent | None = None
         self.on_priced: OnPriced | None = None
 
-    def middleware(self, _request: ModelRequest, _routes: Sequence[Route], listener: CallListener) -> CallListener:
-        """For `Caller(middleware=…)`."""
-        return _Meter(self, CHARGED_TO.get(), listener)
+    def observe(self, ended: AttemptOutcome) -> None:
+        """For `Caller(observers=…)`: charges the key that the task is charged to."""
+        if ended.usage != _NOTHING_USED:
+            self.add(CHARGED_TO.get(), SpentTokens(ended.provider, ended.model, ended.usage))
 
     def add(self, key: str, spent: SpentTokens) -> None:
         self._spent.append((key, spent, self._clock()))
@@ -223,30 +223,3 @@ def _together(spent: Iterable[_Spent], apart: Collection[str]) -> list[tuple[_Sp
         else:
             sums[place] = one, 1
     return list(sums.values())
-
-
-class _Meter(ForwardingListener):
-    __slots__ = ("_key", "_ledger", "deltas", "relay")
-
-    def __init__(self, ledger: UsageLedger, key: str, inner: CallListener) -> None:
-        self._inner, self._ledger, self._key = inner, ledger, key
-        self.deltas, self.relay = inner.deltas, inner.relay  # type: ignore[method-assign]  # costs a token nothing
-
-    def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        """The log comes first: where another process has the run now, that one counts this attempt."""
-        try:
-            self._inner.attempt_ended(attempt)
-        except (StaleEpoch, RunSealed):
-            raise
-        except JournalError:
-            self._count(attempt)
-            raise
-        self._count(attempt)
-
-    def attempt_lost(self, attempt: AttemptOutcome) -> None:
-        self._count(attempt)
-        self._inner.attempt_lost(attempt)
-
-    def _count(self, attempt: AttemptOutcome) -> None:
-        if attempt.usage != _NOTHING_USED:
-            self._ledger.add(self._key, SpentTokens(attempt.provider, attempt.model, attempt.usage))

@@ -78,16 +78,14 @@ class KeyLimits:
 
     def __init__(self, journal: SmallState, ledger: UsageLedger, *, clock: Callable[[], float] = time.time) -> None:
         self._keys: dict[str, ServerKey] = {}
+        self.names: frozenset[str] = frozenset()
         self._journal, self._ledger, self._clock = journal, ledger, clock
         self._minute = ""  # in which this process has last removed older ones
 
     def take_keys(self, keys: Iterable[ServerKey]) -> None:
         """From now on these keys' limits; what was counted by name stays."""
         self._keys = {key.name: key for key in keys if key.is_limited}
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(self._keys)
+        self.names = frozenset(self._keys)
 
     async def admit(self, name: str) -> Allowance | Refusal | None:
         """Counts a request of this key; None for one without limits, at no cost. Raises `JournalError`."""

@@ -72,7 +72,7 @@ class Spending:
                 f"{spent.provider}/{spent.model}",
                 f"{_about(spent.usage)}{spent.usage.input_tokens:,} in",
                 f"{_about(spent.usage)}{spent.usage.output_tokens:,} out",
-                _cached(spent.usage),
+                f"{spent.usage.cache_read_tokens:,} from the cache" if spent.usage.cache_read_tokens else "",
                 dollars(spent.cost_usd) or "no price known",
             )
             for spent in self.by_model()
@@ -91,7 +91,3 @@ class Spending:
 def _about(usage: Usage) -> str:
     """Before what its provider has not counted."""
     return "~" if usage.estimated_tokens else ""
-
-
-def _cached(usage: Usage) -> str:
-    return f"{usage.cache_read_tokens:,} from the cache" if usage.cache_read_tokens else ""

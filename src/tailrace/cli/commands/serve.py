@@ -168,18 +168,24 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
     from tailrace.gateway.gateway import Gateway
     from tailrace.server.app import serving
     from tailrace.server.garbage_collection import collected_when_quiet
-    from tailrace.server.metrics.call_metrics import count_calls, count_runs
+    from tailrace.server.metrics.call_metrics import count_attempts, count_calls, count_runs
     from tailrace.server.metrics.registry import Metrics
     from tailrace.server.metrics.values import WorkerValues
 
     stop, asked = stop_event(worker.link if worker else None), reload_event()
     metrics = Metrics(WorkerValues(worker.link.index, worker.metrics_files) if worker else None)
-    counted, lag = [count_calls(metrics)], metrics.journal_lag
+    lag = metrics.journal_lag
     index = worker.link.index if worker else None
     shared = worker.address if worker else None
     redactor = redactor_of(config)
     configure(redactor, form=args.log, level=args.log_level or "info", worker=index)
-    async with open_app(config, middleware=counted, on_end=count_runs(metrics), on_lag=lag.observe) as app:
+    async with open_app(
+        config,
+        middleware=[count_calls(metrics)],
+        observers=[count_attempts(metrics)],
+        on_end=count_runs(metrics),
+        on_lag=lag.observe,
+    ) as app:
         if worker is not None:
             app.processes.join_group(worker.group)
         async with (

@@ -9,7 +9,6 @@ import msgspec
 
 from tailrace.cli.screen.sanitize import sanitized
 from tailrace.events import ToolOutputRecorded
-from tailrace.messages import ToolFile
 
 MAX_LINES: Final = 20  # of one text
 
@@ -29,15 +28,14 @@ def output_lines(recorded: ToolOutputRecorded) -> list[str]:
 
 
 def file_lines(recorded: ToolOutputRecorded) -> list[str]:
-    return list(map(_file_line, recorded.files))
+    return [
+        sanitized(f"[{file.name}: {file.media_type}, {len(file.data)} bytes]").replace("\n", " ")
+        for file in recorded.files
+    ]
 
 
 def progress_lines(text: str) -> Sequence[str]:
     return [f"… {line}" for line in _clipped(text)]
-
-
-def _file_line(file: ToolFile) -> str:
-    return sanitized(f"[{file.name}: {file.media_type}, {len(file.data)} bytes]").replace("\n", " ")
 
 
 def _clipped(text: str, limit: int = MAX_LINES) -> list[str]:

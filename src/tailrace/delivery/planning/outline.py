@@ -203,7 +203,9 @@ class Outline:
         elif change.text and not change.block_id:
             self._chunk(change.text, change.attempt)
         elif change.ends and not change.final:
-            self._close_bubble()
+            if self.answer is not None:
+                self.answer.growing = False
+            self.answer = None
 
     def _chunk(self, text: str, attempt: int) -> None:
         self._bubble().add(text, attempt)
@@ -214,11 +216,6 @@ class Outline:
             self._texts += 1
             self._add(self.answer)
         return self.answer
-
-    def _close_bubble(self) -> None:
-        if self.answer is not None:
-            self.answer.growing = False
-        self.answer = None
 
     def _tool_slot(self, index: int) -> ToolSlot:
         slot = self._tools.get(index)

@@ -404,7 +404,8 @@ class Planner:
             if mode == "stream" and (wanted.cards or is_text):
                 return port.Open(self._key(message), wanted.streamed, wanted.cards)
             if mode == "draft" and is_text:
-                return self._draft_action(message, wanted)
+                number, shown = self.state.preview
+                return port.Draft(number, wanted.text, not message.plain) if wanted.text != shown else None
             if not self._capabilities.edits:
                 return None
         silent = not self._rings(slot, message)
@@ -431,10 +432,6 @@ class Planner:
         if not self.state.preview.text or message.final_only or not self._capabilities.edits:
             return None
         return port.Send(self._key(message), wanted.text, not message.plain, final=False, purpose=slot.purpose)
-
-    def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
-        number, shown = self.state.preview
-        return port.Draft(number, wanted.text, not message.plain) if wanted.text != shown else None
 
     def _stream_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         stream = message.stream

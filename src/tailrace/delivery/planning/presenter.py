@@ -138,7 +138,9 @@ class Presenter:
         if asked.scope:
             lines += [code_span(asked.scope), ""]
         if approval.decision is None and asked.expires_at:
-            lines += [f"It stands for {_duration(asked.expires_at - asked.asked_at)}.", ""]
+            stands_s = asked.expires_at - asked.asked_at
+            words = f"{stands_s / 60:.0f} min" if stands_s >= 120 else f"{stands_s:.0f} s"
+            lines += [f"It stands for {words}.", ""]
         if approval.decision is not None:
             lines.append(self.outcome(approval) or "")
         elif not buttons:
@@ -249,10 +251,6 @@ def _longest_run(text: str) -> int:
 
 def _plain_type(media_type: str) -> str:
     return re.sub(r"[^\w.+/-]", "", media_type) or "a file"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 def _size(file: ToolFile) -> str:

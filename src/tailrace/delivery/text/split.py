@@ -78,7 +78,8 @@ def part_from(text: str, start: int, before: str, limit: int, unit: Unit) -> Par
     end = fitting(text, start, room, unit)
     if end >= len(text):
         return Part(start, len(text), before, whole=False)
-    cut = _best_cut(text, start, max(end, start + 1), _fence_of(before))
+    line = before.removesuffix("\n")
+    cut = _best_cut(text, start, max(end, start + 1), line if FENCE.fullmatch(line) else "")
     return Part(start, cut, before, whole=True)
 
 
@@ -99,11 +100,6 @@ def parts(text: str, limit: int, unit: Unit) -> Iterator[Part]:
     while part.whole and part.end < len(text):
         part = part_from(text, part.end, carried(part, text), limit, unit)
         yield part
-
-
-def _fence_of(before: str) -> str:
-    line = before.removesuffix("\n")
-    return line if FENCE.fullmatch(line) else ""
 
 
 class _Places:

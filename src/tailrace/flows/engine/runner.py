@@ -7,7 +7,6 @@ interrupted by a crash goes on here with no code of its own: its facts are repla
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
@@ -30,15 +29,12 @@ from tailrace.journal.fold import outputs_text
 from tailrace.ports import Journal, Lease, Signal
 from tailrace.providers.open_attempt import OpenAttempt
 from tailrace.runs.record import RecordedFold
-from tailrace.runs.signals import STOP, FlatTaskGroup, listen, run_beside
+from tailrace.runs.signals import STOP, FlatTaskGroup, run_signalled
 from tailrace.values.redact import without_secrets
 from tailrace.values.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.flows")
 WATCH = "tailrace.watch"  # the signal of a viewer in another process; not part of the record
-# Listening for signals costs a read, and most new instances are soon over. A signal from this process comes with a call
-# of `listen_now`; a new instance may notice one from another process so much later.
-LISTEN_AFTER_S = 0.25
 _RNG = random.Random()  # noqa: S311 - spreads retries, guards nothing
 INTERRUPTED = "it was interrupted before it finished; it may or may not have taken effect, so it was not run again"
 
@@ -116,7 +112,6 @@ class InstanceRunner:
         surroundings: Surroundings,
         *,
         rng: random.Random | None = None,
-        begun: bool = False,
         left: Mapping[str, OpenAttempt] | None = None,
     ) -> None:
         """`left`: the attempts of steps that were under way when an earlier process ended, by block."""
@@ -129,12 +124,10 @@ class InstanceRunner:
         self._resumable = {
             block_id: answer for block_id, attempt in (left or {}).items() if (answer := attempt.resumable) is not None
         }
-        self._begun = begun  # it was claimed before, so there may be signals already
         self._record = RecordedFold(journal, lease, plan, due=self._due, log=log)
         self._signals = SignalMailbox(plan)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
-        self._signalled = asyncio.Event()
         self.audience = Audience()
         self.ending = False  # its end is being stored: `plan` is ahead of what the journal has
 
@@ -143,7 +136,8 @@ class InstanceRunner:
         with all that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage
         fails."""
         self.plan.interrupt()
-        await run_beside(self._run_steps(), self._listen())
+        work, after = self._run_steps(), self.plan.last_signal
+        await run_signalled(work, self._journal, self._lease, self._on_signal, after=after)
         return await self._seal()
 
     async def _run_steps(self) -> None:
@@ -302,17 +296,6 @@ class InstanceRunner:
         self._record.add(events.StepFailed(command.block_id, failure, command.number, retry_at))
 
     # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    def listen_now(self) -> None:
-        """There is a signal."""
-        self._signalled.set()
-
-    async def _listen(self) -> None:
-        if not self._begun:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LISTEN_AFTER_S):
-                    await self._signalled.wait()
-        await listen(self._journal, self._lease, self._on_signal, after=self.plan.last_signal)
 
     def _on_signal(self, signal: Signal) -> None:
         if signal.name == WATCH:

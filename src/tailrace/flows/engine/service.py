@@ -231,8 +231,6 @@ class FlowService(RunHost[InstanceRunner]):
         await self._journal.signal(run.id, Signal(name, payload or {}, by))
         if resumes:
             await self.recover()
-        elif (runner := self.execution_of(run.id)) is not None:
-            runner.listen_now()
 
     async def finished(self, instance_id: str) -> RunFinished:
         """How the instance ended, once it has. Raises `RunParked` for one that is set aside."""
@@ -290,7 +288,6 @@ class FlowService(RunHost[InstanceRunner]):
             claimed.lease,
             plan,
             surroundings,
-            begun=claimed.run.claims > 1,
             left=open_attempts(claimed.entries),
         )
 

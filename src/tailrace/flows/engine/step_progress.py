@@ -11,7 +11,7 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
-from tailrace.events import Entry, InstanceState, RunFailure, RunFinished, Snapshot, StepSoFar
+from tailrace.events import Entry, InstanceState, RunFailure, RunFinished, Snapshot
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.journal.stored.commit_times import Times, timed_stretches
 from tailrace.messages import Usage
@@ -155,9 +155,6 @@ class InstanceProgress:
         self.state = state.state or self.state
         self.usage = state.usage
         for known in state.steps:
-            _take_over(self._step(known.block_id), known)
-
-
-def _take_over(step: StepProgress, known: StepSoFar) -> None:
-    step.state, step.output, step.error = known.state, known.output, known.error
-    step.tries = max(step.tries, known.number)
+            step = self._step(known.block_id)
+            step.state, step.output, step.error = known.state, known.output, known.error
+            step.tries = max(step.tries, known.number)

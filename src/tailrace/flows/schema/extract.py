@@ -64,14 +64,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_int(digits: str) -> int:
-    return int(_short(digits))
-
-
-def _read_float(digits: str) -> float:
-    return float(_short(digits))
-
-
 def _short(digits: str) -> str:
     if len(digits) > MAX_NUMBER_CHARS:
         raise ValueError(f"a number of more than {MAX_NUMBER_CHARS} characters")
@@ -83,5 +75,8 @@ def _no_constant(name: str) -> Any:
 
 
 DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_read_int, parse_float=_read_float
+    object_pairs_hook=_once,
+    parse_constant=_no_constant,
+    parse_int=lambda digits: int(_short(digits)),
+    parse_float=lambda digits: float(_short(digits)),
 )

@@ -324,7 +324,10 @@ class AcpAgent:
     async def set_mode(self, request: schema.SetSessionModeRequest) -> schema.SetSessionModeResponse:
         session = self._session(request.session_id)
         app = await self._use_mode(session, request.mode_id)
-        options = [_dumped(option) for option in await self._config_options(app, session.stored)]
+        options = [
+            option.model_dump(mode="json", by_alias=True, exclude_none=True)
+            for option in await self._config_options(app, session.stored)
+        ]
         update = {"sessionUpdate": "config_option_update", "configOptions": options}
         await self._editor.write(update_line(session.id, update))
         return schema.SetSessionModeResponse()
@@ -415,10 +418,6 @@ async def _checked_directory(cwd: str) -> str:
     if not path.is_absolute() or not await asyncio.to_thread(path.is_dir):
         raise RequestError(INVALID_PARAMS, f"cwd is no directory, or not absolute: {cwd[:200]!r}")
     return str(path)
-
-
-def _dumped(model: BaseModel) -> dict[str, Any]:
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _mistakes(exc: ValidationError) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -153,16 +153,14 @@ def tool_results(message: UiMessage) -> list[ToolResult]:
             continue
         match part.get("state"):
             case "output-available" if part.get("preliminary") is not True:
-                found.append(ToolResult(call_id, _as_text(part.get("output"))))
+                output = part.get("output")
+                text = output if isinstance(output, str) else msgspec.json.encode(output).decode()
+                found.append(ToolResult(call_id, text))
             case "output-error":
                 found.append(ToolResult(call_id, text_of(part.get("errorText")) or "the tool failed", ok=False))
             case _:
                 pass
     return found
-
-
-def _as_text(output: Any) -> str:
-    return output if isinstance(output, str) else msgspec.json.encode(output).decode()
 
 
 # ── the page's own tools ─────────────────────────────────────────────────────────────────────────────────────

@@ -282,7 +282,9 @@ class Rooms:
         written = event_fields.without_quote(str(content.get("body") or ""), relation)
         to_us = place.kind == "private" or mentioned or names.named_in(written)
         text = with_slash(names.without_name(written, mentioned=mentioned), to_us=to_us)
-        named = mentioned or self._is_reply_to_us(relation) or names.named_in(written) or is_command(text)
+        named = (
+            mentioned or event_fields.replied_to(relation) in self._sent or names.named_in(written) or is_command(text)
+        )
         to_others = not named and (names.speaks_to_others(written, content) or is_others_command(text))
         attachment = event_fields.attachment_in(content)
         is_name = content.get("msgtype") in event_fields.FILES and not _is_caption(content)
@@ -302,9 +304,6 @@ class Rooms:
         mentions = content.get("m.mentions")
         users = mentions.get("user_ids") if isinstance(mentions, dict) else None
         return isinstance(users, list) and self._user_id in users
-
-    def _is_reply_to_us(self, relation: JsonObject) -> bool:
-        return event_fields.replied_to(relation) in self._sent
 
 
 def _passes(error: nio.ErrorResponse) -> bool:

@@ -27,7 +27,6 @@ from tailrace.integrations.postgres.schema import prepare
 from tailrace.integrations.postgres.statements import Claimant
 from tailrace.integrations.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
 from tailrace.journal.bus import Bus
-from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import Tail
 from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.journal.stored.ended_runs import EndedRun
@@ -77,7 +76,7 @@ class PostgresJournal(StoredJournal):
             on_lag=on_lag,
         )
         super().__init__(self._commits)
-        self._listener = Listener(address, self._on_wakeup, self._on_gap)
+        self._listener = Listener(address, self._on_wakeup, partial(self._on_wakeup, EVERYTHING))
         self._tasks: list[asyncio.Task[None]] = []
         self._back = asyncio.Event()
 
@@ -220,9 +219,9 @@ class PostgresJournal(StoredJournal):
         self._following.watch(run_id, tail)
         return tail
 
-    def _hold(self, lease: ports.Lease, num: int, state: Fold, *, fsync: bool) -> None:
-        super()._hold(lease, num, state, fsync=fsync)
-        self._following.unwatch(lease.run_id)
+    def _hold(self, log: StoredLog) -> None:
+        super()._hold(log)
+        self._following.unwatch(log.run_id)
 
     def _drop(self, log: StoredLog, why: JournalError) -> None:
         super()._drop(log, why)
@@ -240,9 +239,6 @@ class PostgresJournal(StoredJournal):
             self._sessions.on_notify(None if ANY in wakeup.begun else wakeup.begun)
         if wakeup.values_changed:
             self._value_changed.wake_soon()
-
-    def _on_gap(self) -> None:
-        self._on_wakeup(EVERYTHING)
 
     # ── small state ──
 

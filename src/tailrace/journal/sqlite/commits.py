@@ -257,7 +257,8 @@ class _GroupFile:
                 write_group(self.connection, group)
         except sqlite3.DatabaseError as exc:
             self._roll_back()
-            if not wait and _is_busy(exc):
+            is_busy = isinstance(exc, sqlite3.OperationalError) and exc.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if is_busy and not wait:  # SQLite refuses before it has changed anything
                 return False
             self._fail(group, translation(self._path, exc))
         except JournalError as error:
@@ -348,11 +349,6 @@ class _GroupFile:
             self._after_commit()
         except Exception:  # the group is committed and settles all the same
             log.exception("other processes could not be woken")
-
-
-def _is_busy(error: BaseException | None) -> bool:
-    """Whether another process was writing: SQLite refuses before it has changed anything."""
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 class _Writer(threading.Thread):

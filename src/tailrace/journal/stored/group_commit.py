@@ -26,6 +26,7 @@ from tailrace.journal.waiters import Waiters
 from tailrace.ports import Batch, Lease
 
 MIN_INTERVAL_S = 0.002  # between two groups that no caller waits for; the first after a pause goes at once
+BEGIN_S = 0.01  # so long what a new run records before its first text waits for that, or for any other group
 OnLag: TypeAlias = Callable[[float], None]
 
 
@@ -34,7 +35,7 @@ class StoredLog(OpenLog):
 
     __slots__ = (
         *("failure", "fsync", "gap", "num", "owner"),
-        *("progress", "signalled", "tail", "unsignalled", "written_seq"),
+        *("has_text", "not_before", "progress", "signalled", "tail", "unsignalled", "written_seq"),
     )
 
     def __init__(self, lease: Lease, num: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
@@ -43,6 +44,8 @@ class StoredLog(OpenLog):
         self.owner = lease.owner
         self.tail = tail
         self.fsync = fsync
+        self.has_text = False  # of its model: viewers wait for the first piece of it
+        self.not_before = 0.0  # on the loop's clock: when a group may be handed over for its entries alone
         self.written_seq = fold.seq
         self.failure: JournalError | None = None  # raised in callers that wait for its entries
         self.gap: JournalError | None = None  # why storage has refused an entry: what follows it is not written either
@@ -154,7 +157,7 @@ class GroupCommit(ABC, Generic[Work]):
         self._waiting: list[PendingAppend | PendingCall[Work]] = []
         self._in_flight = False
         self._due: asyncio.Handle | None = None  # hands the waiting group over
-        self._delayed = False  # when the interval has passed, and not in this tick of the loop
+        self._due_at = 0.0  # when it is handed over; 0 in this tick of the loop
         self._next_at = 0.0  # on the loop's clock: when a group that no caller waits for may be handed over
         self._idle = Waiters()
         self._closed = False
@@ -174,8 +177,9 @@ class GroupCommit(ABC, Generic[Work]):
             return
         if self._waiting_since is None:
             self._waiting_since = self._loop.time()
-        if self._closed or self._due is None:
-            self._make_due()
+        at = max(self._next_at, log.not_before)
+        if self._closed or self._due is None or at < self._due_at:
+            self._make_due(at)
         self._waiting.append(PendingAppend(log, log.fsync))
         log.queued = True
 
@@ -183,15 +187,14 @@ class GroupCommit(ABC, Generic[Work]):
         """A caller waits for what is queued: it is handed over in this tick of the loop, or after the group in flight,
         without waiting for the interval."""
         self._next_at = 0.0
-        if self._due is not None and self._delayed:
-            self._due.cancel()
-            self._schedule()
+        if self._due_at:
+            self._make_due()
 
     def _call(self, work: Work, *, fsync: bool, long: bool = False, log: StoredLog | None = None) -> PendingCall[Work]:
+        self._next_at = 0.0
         self._make_due()
         call = PendingCall(work, self._loop.create_future(), fsync, long=long, log=log)
         self._waiting.append(call)
-        self.send_soon()
         return call
 
     async def _finish(self) -> None:
@@ -202,22 +205,26 @@ class GroupCommit(ABC, Generic[Work]):
             self.send_soon()
         self._closed = True
 
-    def _make_due(self) -> None:
-        """Something is about to wait: its group is handed over soon, or when the one in flight is settled."""
+    def _make_due(self, at: float = 0.0) -> None:
+        """Something is about to wait: its group is handed over by then, or when the one in flight is settled."""
         if self._closed:
             raise JournalError("the journal is closed")
-        if self._due is None and not self._in_flight:
-            self._schedule()
+        if self._in_flight:
+            return
+        if self._due_at and self._due is not None:
+            self._due.cancel()
+        elif self._due is not None:
+            return
+        self._schedule(at)
 
-    def _schedule(self) -> None:
-        self._delayed = self._loop.time() < self._next_at
-        if self._delayed:
-            self._due = self._loop.call_at(self._next_at, self._send_group)
+    def _schedule(self, at: float) -> None:
+        if self._loop.time() < at:
+            self._due, self._due_at = self._loop.call_at(at, self._send_group), at
         else:
-            self._due = self._loop.call_soon(self._send_group)
+            self._due, self._due_at = self._loop.call_soon(self._send_group), 0.0
 
     def _send_group(self) -> None:
-        self._due, self._in_flight = None, True
+        self._due, self._due_at, self._in_flight = None, 0.0, True
         group, self._waiting = self._waiting, []
         self._in_flight_since, self._waiting_since = self._waiting_since, None
         try:
@@ -263,7 +270,7 @@ class GroupCommit(ABC, Generic[Work]):
         finally:
             self._in_flight = False  # only now: the next group may be settled as soon as it is handed over
             if self._waiting:
-                self._schedule()
+                self._schedule(self._next_at)
             else:
                 self._idle.wake()
 

@@ -11,18 +11,18 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch, StorageFailed
-from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
+from tailrace.events import AnyEvent, Entry, GatewayNotice, MessageChunk, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import Tail, ViewedJournal
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.ended_runs import EndedRun, Recorded
-from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
+from tailrace.journal.stored.group_commit import BEGIN_S, GroupCommit, StoredLog
 from tailrace.journal.stored.page_cache import PageCache
 from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.shielded_writes import ShieldedWrites
@@ -151,7 +151,9 @@ class StoredJournal(Database, ViewedJournal):
         """Cancelled, it releases the run as soon as that is claimed, as `claim` does: otherwise the run would wait
         until its lease has expired."""
         starting = self._start(new, owner, lease_s)
-        return await self._shielded_writes.run(starting, if_left=lambda begun: self._release_unless_none(begun[1]))
+        return await self._shielded_writes.run(
+            starting, if_left=lambda begun: self.release(begun[1]) if begun[1] is not None else None
+        )
 
     async def _start(self, new: NewRun, owner: str, lease_s: float) -> tuple[Run, Lease | None]:
         announced = self._signals_announced
@@ -163,28 +165,29 @@ class StoredJournal(Database, ViewedJournal):
         first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
         tail = self._tails.setdefault(run.id, Tail())
         tail.publish(Batch((first,)))  # viewers have the log from its beginning, and need not ask storage for it
-        self._hold(lease, num, fold([first]), fsync=new.durability == "fsync")
-        self._logs[run.id].unsignalled = announced == self._signals_announced
+        log = StoredLog(lease, num, fold([first]), tail, fsync=new.durability == "fsync")
+        log.unsignalled = announced == self._signals_announced
+        log.not_before = asyncio.get_running_loop().time() + BEGIN_S
+        self._hold(log)
         return run, lease
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        return await self._shielded_writes.run(self._claim(run_id, owner, lease_s), if_left=self._release_unless_none)
+        return await self._shielded_writes.run(self._claim(run_id, owner, lease_s), if_left=self.release)
 
     async def _claim(self, run_id: str, owner: str, lease_s: float) -> Lease:
         num, lease = await self._claim_run(run_id, owner, lease_s)
         run, state = await self.get(run_id), await self._fold_log(run_id)
-        self._hold(lease, num, state, fsync=run.new.durability == "fsync")
+        if (other := self._logs.get(run_id)) is not None:
+            if other.epoch > lease.epoch:  # of a caller that has left and was slow to read the log
+                raise StaleEpoch(f"run {run_id} was claimed again by {other.owner}")
+            self._drop(other, StaleEpoch(f"run {run_id} was claimed again by {owner}"))
+        tail = self._tails.setdefault(run_id, Tail(last_seq=state.seq))
+        tail.skip_to(state.seq)
+        self._hold(StoredLog(lease, num, state, tail, fsync=run.new.durability == "fsync"))
         return lease
 
-    def _hold(self, lease: Lease, num: int, state: Fold, *, fsync: bool) -> None:
-        if (other := self._logs.get(lease.run_id)) is not None:
-            if other.epoch > lease.epoch:  # of a caller that has left and was slow to read the log
-                raise StaleEpoch(f"run {lease.run_id} was claimed again by {other.owner}")
-            self._drop(other, StaleEpoch(f"run {lease.run_id} was claimed again by {lease.owner}"))
-        tail = self._tails.setdefault(lease.run_id, Tail(last_seq=state.seq))
-        tail.skip_to(state.seq)
-        tail.recover()
-        self._logs[lease.run_id] = StoredLog(lease, num, state, tail, fsync=fsync)
+    def _hold(self, log: StoredLog) -> None:
+        self._logs[log.run_id] = log
 
     def _drop(self, log: StoredLog, why: JournalError) -> None:
         log.refuse(why)
@@ -248,10 +251,6 @@ class StoredJournal(Database, ViewedJournal):
             with contextlib.suppress(JournalError):
                 await self._release_stored(lease, fsync=False)
 
-    async def _release_unless_none(self, lease: Lease | None) -> None:
-        if lease is not None:
-            await self.release(lease)
-
     async def park(self, lease: Lease, failure: RunFailure, *, kills: int = 0) -> None:
         log = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
@@ -273,10 +272,7 @@ class StoredJournal(Database, ViewedJournal):
     # ── writing ──
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
-        log = self._logs.get(lease.run_id)
-        if log is None or log.epoch != lease.epoch:
-            log = self._held(lease)
-        return self._append_to(log, attempt, events)
+        return self._append_to(self._held(lease), attempt, events)
 
     def writer(self, lease: Lease) -> WriteEvents:
         log = self._logs.get(lease.run_id)
@@ -288,6 +284,9 @@ class StoredJournal(Database, ViewedJournal):
         seq = log.append(events, attempt)
         if not log.queued:
             self._group_commit.append(log)
+        if not log.has_text and events and events[0].__class__ is MessageChunk:
+            log.has_text = True
+            self._group_commit.send_soon()
         return seq
 
     async def commit(self, lease: Lease) -> None:
@@ -337,7 +336,7 @@ class StoredJournal(Database, ViewedJournal):
         return sent
 
     def _announce_signal(self, run_id: str) -> None:
-        """Storage has a signal for this run, or may have one. A `start` in flight notices it by the count."""
+        """Storage has a signal for this run, or may have. A `start` in flight notices it by the count."""
         self._signals_announced += 1
         if (log := self._logs.get(run_id)) is not None:
             log.unsignalled = False
@@ -352,6 +351,13 @@ class StoredJournal(Database, ViewedJournal):
                 return found
             await signalled.wait()
 
+    def when_signalled(self, lease: Lease, begin: Callable[[], None] | None) -> None:
+        log = self._logs.get(lease.run_id)
+        if log is not None and log.epoch == lease.epoch and log.refusal is None and log.unsignalled:
+            log.signalled.begin = begin
+        elif begin is not None:
+            begin()
+
     async def kept_signals(self, lease: Lease) -> list[Signal]:
         self._held(lease)
         found = await self._signals_after(lease.run_id, 0)
@@ -361,8 +367,7 @@ class StoredJournal(Database, ViewedJournal):
     # ── reading ──
 
     async def read(self, run_id: str, *, after: int = 0) -> Batch:
-        pages = [page async for page in self._read_pages(run_id, after)]
-        return pages[0] if len(pages) == 1 else Batch([entry for page in pages for entry in page])
+        return Batch([entry async for page in self._read_pages(run_id, after) for entry in page])
 
     async def _read_pages(self, run_id: str, after: int = 0) -> AsyncIterator[Batch]:
         while page := await self.page(run_id, after):
@@ -370,8 +375,7 @@ class StoredJournal(Database, ViewedJournal):
             after = page[-1].seq
 
     async def facts(self, run_id: str) -> list[Entry]:
-        (facts,) = await self.facts_of_runs([run_id])
-        return facts
+        return (await self.facts_of_runs([run_id]))[0]
 
     async def _fold_log(self, run_id: str) -> Fold:
         state = Fold()
@@ -387,8 +391,7 @@ class StoredJournal(Database, ViewedJournal):
             with contextlib.suppress(JournalError):
                 await self._written(log, entry.seq)  # the fold is ahead of storage: shown once it is written
                 return entry
-        state = await self._fold_log(run_id)
-        return state.entry()
+        return (await self._fold_log(run_id)).entry()
 
     async def stored_page(self, run_id: str, after: int) -> LogPage:
         return await self._pages.page(run_id, after, lambda: self._load_lines(run_id, after))

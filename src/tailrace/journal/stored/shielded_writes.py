@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from tailrace.system.own_task import until_done
+
 T = TypeVar("T")
 
 
@@ -23,13 +25,13 @@ class ShieldedWrites:
         return task
 
     async def run(
-        self, work: Coroutine[Any, Any, T], *, if_left: Callable[[T], Coroutine[Any, Any, None]] | None = None
+        self, work: Coroutine[Any, Any, T], *, if_left: Callable[[T], Coroutine[Any, Any, None] | None] | None = None
     ) -> T:
         """What the work returns or raises. Cancelling this does not cancel the work; `if_left` is then called with its
         result, to undo it."""
         task = self.begin(work)
         try:
-            await asyncio.wait([task])  # not `shield`: from Python 3.14 on it logs errors that no caller receives
+            await until_done(task)  # not `shield`: from Python 3.14 on it logs errors that no caller receives
         except asyncio.CancelledError:
             if if_left is not None:
                 self.begin(_then(task, if_left))
@@ -47,7 +49,8 @@ class ShieldedWrites:
             task.exception()  # retrieved: its caller may have left
 
 
-async def _then(task: asyncio.Task[T], if_left: Callable[[T], Coroutine[Any, Any, None]]) -> None:
-    await asyncio.wait([task])
-    if not task.cancelled() and task.exception() is None:
-        await if_left(task.result())
+async def _then(task: asyncio.Task[T], if_left: Callable[[T], Coroutine[Any, Any, None] | None]) -> None:
+    await until_done(task)
+    has_result = not task.cancelled() and task.exception() is None
+    if has_result and (undoing := if_left(task.result())) is not None:
+        await undoing

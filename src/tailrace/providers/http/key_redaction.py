@@ -4,16 +4,18 @@ own events that it came in."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from tailrace import messages
 from tailrace.errors import ProviderError
 from tailrace.messages import AnyDelta, Completion, EventDelta, JsonObject, NativeDelta, TextDelta, ToolCallDelta
-from tailrace.ports import AnswerStream
+from tailrace.ports import AnswerStream, RelayTo
+from tailrace.providers.http.streamed_answer import StreamedAnswer
 from tailrace.values.redact import REDACTED, RedactingStream, TextRedactor
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.peer_json import decode_object, encode_object
@@ -21,6 +23,7 @@ from tailrace.wire.peer_json import decode_object, encode_object
 _Growing: TypeAlias = TextDelta | messages.ReasoningDelta | messages.RefusalDelta | ToolCallDelta
 _Channel: TypeAlias = tuple[type[_Growing], int, int]  # what the piece belongs to, its choice, the call's index
 _REDACTED = REDACTED.encode()
+TELLING_BYTES: Final = 32
 _GROWING = (TextDelta, messages.ReasoningDelta, messages.RefusalDelta, ToolCallDelta)
 _EVENTS = (EventDelta, messages.EventRunDelta)
 
@@ -40,8 +43,22 @@ class RedactedAnswer(AnswerStream):
         self._completion_from_body = completion_from_body
         self._escaped = tuple(_escaped(secret).encode() for secret in redactor.secrets)  # as JSON text has them
         self._streams: dict[_Channel, RedactingStream] = {}
-        self._waiting: list[AnyDelta] = []  # as they came
+        self.waiting: list[AnyDelta] = []  # as they came
         self._decided: dict[_Channel, list[str]] = {}  # their texts without secrets, as far as they are decided
+        self.finds_key = finder_of(self._escaped)
+
+    def relay_to(self, relay: RelayTo, relayed: Callable[[list[AnyDelta], list[float]], None], /) -> None:
+        """A form that holds a secret is not relayed; of what varies in an event each is searched."""
+
+        def relay_safely(form: messages.EventForm) -> Callable[[bytes], float] | None:
+            return None if any(secret in form.turn for secret in self._escaped) else relay(form)
+
+        if isinstance(self.inner, StreamedAnswer):
+            self.inner.guard = self
+        self.inner.relay_to(relay_safely, relayed)
+
+    def relayed_at(self) -> float:
+        return self.inner.relayed_at()
 
     async def pump(self, take: Callable[[list[AnyDelta]], None]) -> None:
         try:
@@ -76,13 +93,13 @@ class RedactedAnswer(AnswerStream):
         return self._resolved()
 
     def _without_secrets(self, deltas: list[AnyDelta]) -> list[AnyDelta]:
-        if not self._waiting and not self._may_hold_secret(deltas):
+        if not self.waiting and not self._may_hold_secret(deltas):
             return deltas  # nearly always
         out: list[AnyDelta] = []
         for delta in _apart(deltas):
             if isinstance(delta, EventDelta) and not self._is_undecided():
                 out += self._resolved()  # an event waits with the deltas that it means, which follow it
-            self._waiting.append(delta)
+            self.waiting.append(delta)
             self._feed(delta)
         return out if self._is_undecided() else out + self._resolved()
 
@@ -95,10 +112,8 @@ class RedactedAnswer(AnswerStream):
                     if escaped in data:
                         return True
             elif isinstance(delta, _GROWING):
-                text = _text_of(delta)
-                for secret in self._redactor.secrets:
-                    if secret[0] in text and _begins_in(text, secret):
-                        return True
+                if self.finds_key(msgspec.json.encode(_text_of(delta))) is not None:
+                    return True
             elif isinstance(delta, NativeDelta):
                 return True
         return False
@@ -125,7 +140,7 @@ class RedactedAnswer(AnswerStream):
 
     def _resolved(self) -> list[AnyDelta]:
         """What waited: as it came, or with the text that is left of each channel in its first piece."""
-        came, self._waiting = self._waiting, []
+        came, self.waiting = self.waiting, []
         left = {channel: text for channel, pieces in self._decided.items() if (text := "".join(pieces))}
         self._decided = {}
         is_changed = left != _texts(came)
@@ -140,14 +155,26 @@ class RedactedAnswer(AnswerStream):
         return out
 
     def _event(self, event: EventDelta) -> EventDelta:
-        data = event.data
+        came = data = event.data
         for secret in self._escaped:
             data = data.replace(secret, _REDACTED)
-        return event if data is event.data else msgspec.structs.replace(event, data=data)
+        return event if data is came else msgspec.structs.replace(event, content=data)
 
     def _native(self, delta: NativeDelta) -> NativeDelta:
         item = redacted_json(delta.item, self._redactor)
         return delta if item is delta.item else msgspec.structs.replace(delta, item=item)
+
+
+def finder_of(secrets: Iterable[bytes]) -> Callable[[bytes], object]:
+    """Searches a text for a secret, and its end for the beginning of one. So many bytes tell a secret from a text."""
+    patterns: list[bytes] = []
+    for secret in secrets:
+        *before, last = [re.escape(secret[at : at + 1]) for at in range(min(len(secret), TELLING_BYTES))]
+        pattern = last
+        for byte in reversed(before):
+            pattern = rb"%b(?:\Z|\"|%b)" % (byte, pattern)  # a text ends where the bytes do, or at a bare quote
+        patterns.append(pattern)
+    return re.compile(b"|".join(patterns)).search
 
 
 def _apart(deltas: list[AnyDelta]) -> list[AnyDelta]:
@@ -195,7 +222,7 @@ def _rewritten(event: EventDelta, following: list[AnyDelta], left: dict[_Channel
     for delta in takewhile(lambda each: not isinstance(each, EventDelta), following):
         if isinstance(delta, _GROWING) and (piece := _text_of(delta)):
             body = _replaced(body, piece, left.pop(_channel_of(delta), ""))
-    return msgspec.structs.replace(event, data=encode_object(body))
+    return msgspec.structs.replace(event, content=encode_object(body))
 
 
 def _replaced(value: Any, piece: str, text: str) -> Any:
@@ -205,16 +232,6 @@ def _replaced(value: Any, piece: str, text: str) -> Any:
     if isinstance(value, list):
         return [_replaced(inner, piece, text) for inner in value]
     return text if value == piece else value
-
-
-def _begins_in(text: str, secret: str) -> bool:
-    """Whether the text holds the secret or ends in its beginning."""
-    at = text.find(secret[0])
-    while at >= 0:
-        if secret.startswith(text[at : at + len(secret)]):
-            return True
-        at = text.find(secret[0], at + 1)
-    return False
 
 
 def redacted_json(body: JsonObject, redactor: TextRedactor) -> JsonObject:

@@ -4,8 +4,8 @@ block is left. Knows nothing of retries, deadlines or other providers."""
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -15,7 +15,7 @@ import msgspec
 from tailrace.config.quirks import Quirk, WireQuirks
 from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
-from tailrace.ports import AnswerStream
+from tailrace.ports import AnswerStream, FieldRefuser
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import adapted_body, quirks_of, wire_quirks_of
@@ -63,7 +63,37 @@ class ReplyReading:
             error.provider = error.provider or self._provider
 
 
-class HttpProvider:
+class _ModelsHere(dict[str, _ModelHere]):
+    """What is known of each model, made when it is first asked for. Bounded, the oldest are forgotten."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    def __missing__(self, name: str) -> _ModelHere:
+        quirks = quirks_of(self._endpoint, name)
+        model = _ModelHere((self._endpoint.name, self._endpoint.url(), name), quirks, wire_quirks_of(quirks))
+        if len(self) >= MAX_KNOWN_MODELS:
+            del self[next(iter(self))]
+        if len(name) <= MAX_MODEL_CHARS:
+            self[name] = model
+        return model
+
+
+class _StreamedCall:
+    """The context of one answer. A class: the context of a generator takes 14 calls more of 750 a request."""
+
+    def __init__(self, provider: HttpProvider, request: ModelRequest) -> None:
+        self._provider, self._request = provider, request
+
+    async def __aenter__(self) -> AnswerStream:
+        self._reply, answer = await self._provider.open_stream(self._request)
+        return answer
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        ReplyReading(self._reply, self._provider.name).__exit__(kind, error, traceback)
+
+
+class HttpProvider(FieldRefuser):
     """Satisfies `ports.Provider`. `refused` remembers which fields of ours endpoints refuse: one for a whole
     process."""
 
@@ -78,22 +108,27 @@ class HttpProvider:
         self._url = endpoint.url()
         self._headers = endpoint.request_headers()
         self._redactor = TextRedactor(endpoint.secrets())
-        self._models: dict[str, _ModelHere] = {}
+        self._models = _ModelsHere(endpoint)
         # Nothing is kept, cut or looked for in what it streams.
         self._passes_plain_streams = self._redactor.idle and not endpoint.reattach and self._wire.has_stop_strings
 
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"
 
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
+        return _StreamedCall(self, request)
+
+    async def open_stream(self, request: ModelRequest) -> tuple[HttpReply, AnswerStream]:
+        """The reply, which the caller closes, and the answer that it brings."""
         body_without = partial(self.request_body, request, stream=True)
         reply, refused = await self._post(request, body_without, self._url)
-        with self._reading(reply):
-            if self._passes_plain_streams and reply.is_event_stream:
-                yield self._streamed(reply, request)  # as what follows would return it
-            else:
-                yield self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
+        if self._passes_plain_streams and reply.is_event_stream:
+            return reply, self._streamed(reply, request)  # as what follows would return it
+        try:
+            return reply, self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
+        except BaseException as exc:
+            self._reading(reply).__exit__(type(exc), exc, None)
+            raise
 
     async def complete(self, request: ModelRequest) -> Completion:
         body_without = partial(self.request_body, request, stream=False)
@@ -121,22 +156,12 @@ class HttpProvider:
     def request_body(self, request: ModelRequest, refused: Collection[str] = (), *, stream: bool) -> JsonObject:
         """What is sent: the request in the dialect's words and the user's own fields, without those that were
         `refused`."""
-        quirks, extra = self._model(request.model).quirks, self._endpoint.extra_body
+        quirks, extra = self._models[request.model].quirks, self._endpoint.extra_body
         return adapted_body(request, self._wire, quirks, extra=extra, refused=refused, stream=stream)
-
-    def _model(self, name: str) -> _ModelHere:
-        if (model := self._models.get(name)) is None:
-            quirks = quirks_of(self._endpoint, name)
-            model = _ModelHere((self.name, self._url, name), quirks, wire_quirks_of(quirks))
-            if len(self._models) >= MAX_KNOWN_MODELS:
-                del self._models[next(iter(self._models))]
-            if len(name) <= MAX_MODEL_CHARS:
-                self._models[name] = model
-        return model
 
     def left_out(self, request: ModelRequest) -> tuple[str, ...]:
         """The fields of the request that the endpoint was found to refuse for its model: it is asked without them."""
-        paths = self._refused.at(self._model(request.model).place)
+        paths = self._refused.at(self._models[request.model].place)
         sources = (field.source for field in self._wire.optional_fields if field.path in paths and field.source)
         return tuple(dict.fromkeys(name for name in sources if getattr(request, name) != getattr(_UNSET, name)))
 
@@ -145,7 +170,7 @@ class HttpProvider:
         if (url := self._endpoint.count_url()) is None:
             return None
         fields = self._wire.counted_fields.union(request.extra if request.verbatim else ())
-        known = self._refused.at(self._model(request.model).place)
+        known = self._refused.at(self._models[request.model].place)
         body = self.request_body(request, known, stream=False)
         body = {name: value for name, value in body.items() if name in fields}
         reply = await self._send(url, encode_object(body), request)
@@ -192,7 +217,7 @@ class HttpProvider:
         """The reply, once it is known to be a success, and the fields that the body is without. A field of ours that
         the endpoint refuses by name is left out, at most once for each. `chosen`: the fields that the user or the
         client wrote; None for those of the config and the request. `wire`: the dialect of the route."""
-        place = self._model(request.model).place
+        place = self._models[request.model].place
         refused = self._refused.at(place)
         left_out: set[str] = set()
         while True:
@@ -276,7 +301,7 @@ class HttpProvider:
         return WholeAnswer(completion)
 
     def _streamed(self, reply: HttpReply, request: ModelRequest, head: bytes = b"") -> StreamedAnswer:
-        decoder = self._wire.decoder(self._model(request.model).wire_quirks, keep_events=request.keep_events)
+        decoder = self._wire.decoder(self._models[request.model].wire_quirks, keep_events=request.keep_events)
         return StreamedAnswer(self._wire, decoder, self._failed, request.max_answer_chars).attach(reply, head)
 
     async def _kind_of(self, reply: HttpReply) -> tuple[Literal["stream", "whole"], bytes]:

@@ -63,7 +63,7 @@ def adapted_body(
         request = msgspec.structs.replace(request, extra={**fields, **chosen})
     elif chosen is not request.extra:
         request = msgspec.structs.replace(request, extra=chosen)
-    if any(field.scattered and field.path in refused for field in wire.optional_fields):
+    if refused and any(field.scattered and field.path in refused for field in wire.optional_fields):
         request = msgspec.structs.replace(request, cache_prompt=False)
     body = wire.encode_request(request, stream=stream)
     for quirk in quirks:
@@ -77,7 +77,7 @@ def adapted_body(
         for name, theirs in quirk.rename.items():
             if name in body and name not in chosen:
                 body.setdefault(theirs, body.pop(name))
-    return without_fields(body, refused, chosen)
+    return without_fields(body, refused, chosen) if refused else body
 
 
 def matches_host(host: str, domain: str) -> bool:

@@ -63,7 +63,7 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
         return answer
 
     def _new_answer(self, request: ModelRequest, answer_id: str = "") -> ResumableStream:
-        decoder = ResponsesDecoder(self._model(request.model).wire_quirks, keep_events=request.keep_events)
+        decoder = ResponsesDecoder(self._models[request.model].wire_quirks, keep_events=request.keep_events)
         return ResumableStream(self._wire, decoder, self._failed, request.max_answer_chars, answer_id)
 
     @asynccontextmanager

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import NoReturn, Self
+from typing import NoReturn, Protocol, Self
 
 from tailrace.errors import ANSWER_TOO_LONG, PeerError, ProviderError
-from tailrace.messages import MAX_ANSWER_CHARS, AnyDelta, Completion, ErrorDelta, EventForm
+from tailrace.messages import MAX_ANSWER_CHARS, AnyDelta, Completion, ErrorDelta
 from tailrace.ports import AnswerStream, RelayTo, StreamDecoder
 from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialect import WireDialect
-from tailrace.wire.templates import TemplateDecoder, is_plain_text
+from tailrace.wire.templates import Template, TemplateDecoder
 from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # of a stream with all its framing
@@ -21,20 +21,34 @@ RELAYED_BYTES, TOKEN_BYTES = 1 << 20, 1 << 10  # and when it is so much; an even
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 
 
+class RelayGuard(Protocol):
+    """What stands between a relayed event and its client."""
+
+    waiting: list[AnyDelta]  # while it holds back what came before, nothing is relayed
+    finds_key: Callable[[bytes], object]  # None for a text that neither holds a key nor ends in the beginning of one
+
+
 class _Relay:
     """The steady state of a stream whose client speaks its dialect: an event goes from the read to the client's write
-    as bytes, at 14 calls a token instead of 28. All that is made of it else is made once a second, or at the next read
-    of another form."""
+    as bytes, at 13 calls a token instead of 28, 14 with a `guard`. All that is made of it else is made once a second,
+    or at the next read of another form."""
 
     __slots__ = (
-        *("_end", "_prefix", "_reply", "_start", "_suffix", "_write", "bodies", "decoder", "form", "looks_at"),
-        *("room", "times"),
+        *("_end", "_finds_key", "_is_plain", "_prefix", "_reply", "_start", "_suffix", "_write"),
+        *("bodies", "decoder", "form", "looks_at", "room", "times"),
     )
 
     def __init__(
-        self, form: EventForm, write: Callable[[bytes], float], decoder: TemplateDecoder, reply: HttpReply
+        self,
+        template: Template,
+        write: Callable[[bytes], float],
+        decoder: TemplateDecoder,
+        reply: HttpReply,
+        guard: RelayGuard | None,
     ) -> None:
-        self.form = form
+        self.form = form = template.form
+        self._is_plain = template.is_plain
+        self._finds_key = guard.finds_key if guard is not None else None
         self.decoder = decoder
         self._prefix, self._suffix = form.prefix, form.suffix
         self._start, self._end = len(form.prefix), -len(form.suffix)
@@ -49,7 +63,7 @@ class _Relay:
         if not data.startswith(self._prefix) or not data.endswith(self._suffix):
             return False
         body = data[self._start : self._end]
-        if is_plain_text(body) is None:
+        if self._is_plain(body) is None or (self._finds_key is not None and self._finds_key(body) is not None):
             return False
         at = self._write(body)
         self.bodies.append(body)
@@ -65,7 +79,7 @@ class StreamedAnswer(AnswerStream):
 
     __slots__ = (
         *("_decoder", "_failed", "_head", "_left", "_max_chars", "_read", "_relay", "_relay_to", "_relayed", "_reply"),
-        *("_take", "_wire"),
+        *("_take", "_wire", "guard"),
     )
 
     def __init__(
@@ -84,6 +98,7 @@ class StreamedAnswer(AnswerStream):
         self._take: Callable[[list[AnyDelta]], None] = discard  # of the `pump` under way
         self._relay: _Relay | None = None
         self._relay_to: RelayTo | None = None
+        self.guard: RelayGuard | None = None
         self._relayed: Callable[[list[AnyDelta], list[float]], None] | None = None
 
     def attach(self, reply: HttpReply, head: bytes = b"") -> Self:
@@ -116,7 +131,8 @@ class StreamedAnswer(AnswerStream):
                 if not decoder.complete:  # the body has ended
                     self._hand_on(decoder.close(cut=not _has_proper_end(self._reply)), take)
         finally:
-            self._take, self._relay_to, self._relayed, self._relay = discard, None, None, None  # each may hold this
+            self._take = discard
+            self._relay_to = self._relayed = self._relay = self.guard = None  # each may hold this
         if not self._reply.at_end and decoder.complete:
             await self._pump_after_the_last_event(take)
 
@@ -139,13 +155,15 @@ class StreamedAnswer(AnswerStream):
     def _relay_next(self, relay_to: RelayTo) -> None:
         """From the next read on, events of the newest form are relayed, unless the client has no use for them."""
         relay, decoder = self._relay, self._decoder
-        if not isinstance(decoder, TemplateDecoder) or (form := decoder.relayable()) is None:
+        if not isinstance(decoder, TemplateDecoder) or (template := decoder.relayable()) is None:
             return
-        if relay is None or relay.form is not form:
-            if (write := relay_to(form)) is None:
+        if (guard := self.guard) is not None and guard.waiting:
+            return
+        if relay is None or relay.form is not template.form:
+            if (write := relay_to(template.form)) is None:
                 self._relay_to = self._relay = None
                 return
-            relay = self._relay = _Relay(form, write, decoder, self._reply)
+            relay = self._relay = _Relay(template, write, decoder, self._reply, guard)
         relay.looks_at = time.monotonic() + RELAYED_EVERY_S
         self._reply.divert(relay.take)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -31,8 +31,8 @@ class RouteOrder:
     "not now" moves on at once, and its route is retried after all others are exhausted. A permanent one closes the
     route, and so does one that asks for a longer wait than the policy allows."""
 
-    def __init__(self, policies: Sequence[CallPolicy], rng: random.Random) -> None:
-        self._legs = [_Leg(policy) for policy in policies]
+    def __init__(self, policies: Iterable[CallPolicy], rng: random.Random) -> None:
+        self._legs = list(map(_Leg, policies))
         self._rng = rng
         self._at = 0
         self._stays = True
@@ -45,7 +45,8 @@ class RouteOrder:
             log.debug("%s -> no route left", self._outcome)
             return None
         self._at, self._stays = chosen, True
-        wait_s = max(0.0, self._legs[chosen].ready_at - now)
+        ready_at = self._legs[chosen].ready_at
+        wait_s = ready_at - now if ready_at > now else 0.0
         log.debug("%s -> route %d in %.3g s", self._outcome, chosen, wait_s)
         return chosen, wait_s
 

@@ -129,13 +129,10 @@ class Http1Reply:
 
     # ── for the connection ───────────────────────────────────────────────────────────────────────────────────
 
-    async def woken(self) -> None:
-        """Until something has happened."""
+    def woken(self) -> asyncio.Future[bool]:
+        """Is done when something has happened."""
         self._waiter = waiter = get_running_loop().create_future()
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+        return waiter
 
     def wake(self, *, enough: bool = False) -> None:
         if self._waiter is not None and not self._waiter.done():

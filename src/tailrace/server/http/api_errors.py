@@ -7,6 +7,7 @@ secret: an unforeseen exception is "internal error" and a request id to look up 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Literal
 
@@ -90,6 +91,7 @@ def _word(status: int) -> str:
         return "overloaded" if status == 529 else "error"
 
 
+@lru_cache(maxsize=256)  # asked for at every request
 def dialect_at(path: str) -> ServedDialect | None:
     """The dialect of the API at this path; with a `/v1` too many or too few it is the same client that asks."""
     bare = path.removeprefix("/v1").removeprefix("/v1")

@@ -31,7 +31,7 @@ from tailrace.server.http.api_errors import (
     is_said_in_stream,
     no_route,
 )
-from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
+from tailrace.server.http.auth import LOCAL, Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget
 from tailrace.server.http.key_limits import admit, is_counted, uncount_refused
 from tailrace.server.http.plain.connection import PlainTarget
@@ -96,8 +96,7 @@ class RequestPipeline:
         self._background: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self.access_log = AccessLog(self._loop)
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Event | None = None  # of a drain: no request is in flight
         self._routes: dict[web.AbstractRoute, Route] = {}
         self.plain_targets: dict[bytes, PlainTarget] = {}  # what answers the routes of the short way, by request line
         self.router: web.UrlDispatcher  # once `application` has made it
@@ -156,11 +155,12 @@ class RequestPipeline:
         ping = dialect.ping if dialect is not None else b""
         stream = EventStream(self, request, self._loop, error_frame=error_frame, headers=headers, ping=ping)
         PATIENCE_S.set(None)  # a viewer waits for storage as runs do
-        self._streams[stream] = request[IDENTITY]
+        values = request_values(request)
+        self._streams[stream] = values[IDENTITY]
         if run_id:
             self.shows(run_id)
         self._viewers[0] += 1
-        request_values(request)[STREAM] = stream
+        values[STREAM] = stream
         return stream
 
     def shows(self, run_id: str) -> None:
@@ -263,28 +263,32 @@ class RequestPipeline:
 
     @web.middleware
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        return await self._serve_route(request, handler, self._routes.get(request.match_info.route))
+        PATIENCE_S.set(None)  # the request before it on this connection may have set it
+        claim = request[BODY_CLAIM] = self.body_budget.claim()
+        try:
+            return await self._serve_route(request, handler, self._routes.get(request.match_info.route))
+        finally:
+            claim.release()
 
     async def _serve_route(self, request: web.Request, handler: Handler, route: Route | None) -> web.StreamResponse:
         given = request.headers.get("X-Request-Id")
         values = request_values(request)
         values[REQUEST_ID] = given if given and _REQUEST_ID.fullmatch(given) else f"req_{random_hex(24)}"
-        claim = values[BODY_CLAIM] = self.body_budget.claim()
         task = _current_task(self._loop)
         self._in_flight.add(task)
         self._counted[0] += 1
-        self._idle.clear()
         started = self._loop.time()
         response: web.StreamResponse | None = None
-        PATIENCE_S.set(None)  # the request before it on this connection may have set it
         try:
             try:
                 identity = self._admit(request, route)
                 method = request.method
-                if is_upgrade(request) and (route is None or not route.socket):
+                if hdrs.UPGRADE in request.headers and is_upgrade(request) and (route is None or not route.socket):
                     _refuse_upgrade(request)
                 if method == "POST" and identity is not None:
-                    await self._charge(identity, request, counted=route is not None and is_counted(route))
+                    CHARGED_TO.set(identity.name)
+                    if identity.name in self._limits.names and route is not None and is_counted(route):
+                        await admit(self._limits, identity.name, request)
                 answer = self._preflight(request) if method == "OPTIONS" else await handler(request)
                 response = await answer if isinstance(answer, CoroutineType) else cast("web.StreamResponse", answer)
             except Exception as exc:
@@ -301,12 +305,13 @@ class RequestPipeline:
                 stream.close()
                 del self._streams[stream]
                 self._viewers[0] -= 1
-            self._viewed.pop(task, None)
-            self._cut.discard(task)
-            claim.release()
+            if task in self._viewed:
+                del self._viewed[task]
+            if self._cut:
+                self._cut.discard(task)
             self._in_flight.discard(task)
             self._counted[0] -= 1
-            if not self._in_flight:
+            if self._idle is not None and not self._in_flight:
                 self._idle.set()
             self._record_request(request, route, response, self._loop.time() - started)
         return response
@@ -323,20 +328,24 @@ class RequestPipeline:
             values = request_values(request)
             identity: Identity | None = values.get(IDENTITY)
             key = identity.name if identity is not None else "-"
-            level = logging.DEBUG if route is not None and _is_no_news(route, response) else logging.INFO
+            is_news = route is None or route.method != "GET" or not _is_no_news(route, response)
+            level = logging.INFO if is_news else logging.DEBUG
             self.access_log.add(values[REQUEST_ID], request.method, path, status, duration_s, key, level=level)
 
     def _admit(self, request: web.Request, route: Route | None) -> Identity | None:
         """The caller; None for a preflight. Raises `ApiError` for a request that may not pass."""
         access: Access = route.access if route is not None else "any"
-        self._origins.check(request.headers.getall(hdrs.HOST, ()), request.headers.getall(hdrs.ORIGIN, ()))
+        headers = request.headers
+        origins = headers.getall(hdrs.ORIGIN) if hdrs.ORIGIN in headers else ()
+        self._origins.check(headers.getall(hdrs.HOST, ()), origins)
         if request.method == "OPTIONS" and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
             return None  # a preflight carries no key (Fetch, 4.8); it opens nothing
         known: Access = "open" if access == "open" else "any"
-        identity = request_values(request)[IDENTITY] = self._authoriser.authorise(request.headers, known)
+        identity = request_values(request)[IDENTITY] = self._authoriser.authorise(headers, known)
         if access == "open":
             return identity
-        identity.require(access)  # once the log knows whose key it is
+        if identity is not LOCAL:
+            identity.require(access)  # once the log knows whose key it is
         PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer
         if self._stopping or (self._draining.is_set() and not (route is not None and route.while_draining)):
             raise stopping()
@@ -394,7 +403,10 @@ class RequestPipeline:
         self.begin_drain()
         try:
             async with asyncio.timeout(timeout_s):
-                await run_beside(self._idle.wait(), self._cut_viewers_of_left_runs())
+                if self._in_flight:
+                    if self._idle is None or self._idle.is_set():
+                        self._idle = asyncio.Event()
+                    await run_beside(self._idle.wait(), self._cut_viewers_of_left_runs())
                 if self._background:
                     await asyncio.wait(self._background)
         except TimeoutError:
@@ -433,10 +445,10 @@ def _has_head(route: Route) -> bool:
 
 
 def _is_no_news(route: Route, response: web.StreamResponse | None) -> bool:
-    """A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty files. Probes,
-    scrapes and `tailrace top` come every few seconds."""
+    """Of a GET. A viewer that leaves is how most of its streams end, and no work is lost by it; the page is fifty
+    files. Probes, scrapes and `tailrace top` come every few seconds."""
     if response is None:
-        return route.method == "GET" and route.streams
+        return route.streams
     return (route.path in _PROBED or route.path.startswith("/web/")) and response.status < 400
 
 

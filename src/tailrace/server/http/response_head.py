@@ -60,9 +60,11 @@ class ResponseHeads:
             self._make_constant(second)
         kept = self._kept if request.keep_alive else self._closed
         constant = kept if request.version >= HttpVersion11 else self._old
+        values, given = request_values(request), request.headers
+        is_usual = REQUEST_ID in values and LEFT not in values and IGNORED not in values
+        if extra is None and is_usual and "anthropic-version" not in given and hdrs.ORIGIN not in given:
+            return b"%bX-Request-Id: %b\r\n\r\n" % (constant, values[REQUEST_ID].encode())  # nearly every answer
         fields = self._own_headers(request)
-        if extra is None and len(fields) == 1 and (request_id := fields.get("X-Request-Id", "\n")).isprintable():
-            return b"%bX-Request-Id: %b\r\n\r\n" % (constant, request_id.encode())  # nearly every model's answer
         if "Access-Control-Allow-Origin" in fields:
             fields["Vary"] = "Origin"
         if extra:

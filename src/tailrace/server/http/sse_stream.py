@@ -61,9 +61,8 @@ class EventStream:
     """
 
     __slots__ = (
-        *("_chunked", "_error_frame", "_headers", "_inside_event", "_keep_alive", "_last_sent", "_loop"),
-        *("_maker", "_max_pending_bytes", "_protocol", "_request", "_silence_s", "_taken", "_timer"),
-        *("_transport", "_written"),
+        *("_chunked", "_error_frame", "_headers", "_inside_event", "_keep_alive", "_last_sent", "_loop", "_maker"),
+        *("_max_pending_bytes", "_protocol", "_request", "_silence_s", "_taken", "_timer", "_transport", "_written"),
     )
 
     def __init__(

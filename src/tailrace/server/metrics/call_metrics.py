@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, get_args
+from typing import get_args
 
 from tailrace.agent.session import TURN_KIND
 from tailrace.app.usage.ledger import OnSpent
@@ -17,7 +17,13 @@ from tailrace.events import RunFinished, RunStatus
 from tailrace.messages import AnyDelta, EventDelta, EventForm, ModelRequest, SpentTokens
 from tailrace.ports import Run
 from tailrace.providers.attempt import Route, StopCall
-from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, ForwardingListener
+from tailrace.providers.call_listener import (
+    AttemptObserver,
+    AttemptOutcome,
+    CallListener,
+    CallMiddleware,
+    ForwardingListener,
+)
 from tailrace.runs.host import OnEnd
 from tailrace.server.metrics.registry import Metrics
 from tailrace.server.metrics.values import Cells
@@ -25,27 +31,53 @@ from tailrace.server.metrics.values import Cells
 MAX_MODELS = 200  # with a series of their own
 MAX_LABEL_CHARS = 200
 OTHER_MODELS = "other"
-_Ends: TypeAlias = dict[tuple[str, str], tuple[Cells, Cells, Cells]]
-"""By provider and outcome, what the end of an attempt adds to: calls, tokens of the input, tokens of the output."""
 
 
 def count_calls(metrics: Metrics) -> CallMiddleware:
     """For `open_app(middleware=…)`."""
 
-    ends: _Ends = {}
-
     def middleware(_request: ModelRequest, _routes: Sequence[Route], listener: CallListener) -> CallListener:
-        return _CallMeter(metrics, ends, listener)
+        return _CallMeter(metrics, listener)
 
     return middleware
 
 
-class _CallMeter(ForwardingListener):
-    __slots__ = ("_at", "_ends", "_first_token", "_gap_bounds", "_gap_cells", "_metrics", "_provider", "_waiting")
+def count_attempts(metrics: Metrics) -> AttemptObserver:
+    """For `open_app(observers=…)`."""
 
-    def __init__(self, metrics: Metrics, ends: _Ends, inner: CallListener) -> None:
+    ends: dict[tuple[str, str], tuple[Cells, Cells, Cells]] = {}  # by provider and outcome: what it adds to
+
+    def count(attempt: AttemptOutcome) -> None:
+        outcome = "interrupted" if attempt.interrupted else attempt.error.kind if attempt.error else "ok"
+        place = attempt.provider, outcome
+        cells = ends.get(place)
+        if cells is None:
+            tokens = metrics.tokens
+            sums = tokens.cells_of(attempt.provider, "input"), tokens.cells_of(attempt.provider, "output")
+            cells = ends[place] = (metrics.calls.cells_of(*place), *sums)
+        calls, input_tokens, output_tokens = cells
+        calls[0] += 1
+        input_tokens[0] += attempt.usage.input_tokens
+        output_tokens[0] += attempt.usage.output_tokens
+
+    return count
+
+
+class _CallMeter(ForwardingListener):
+    __slots__ = (
+        "_at",
+        "_first_token",
+        "_gap_bounds",
+        "_gap_cells",
+        "_metrics",
+        "_provider",
+        "_waiting",
+        "attempt_ended",
+    )
+
+    def __init__(self, metrics: Metrics, inner: CallListener) -> None:
         self._inner = inner
-        self._ends = ends
+        self.attempt_ended = inner.attempt_ended  # type: ignore[method-assign]  # `count_attempts` counts it
         self._metrics = metrics
         self._first_token = metrics.first_token.observe
         self._gap_bounds, self._gap_cells = metrics.inter_token.bounds, metrics.inter_token.cells
@@ -88,27 +120,6 @@ class _CallMeter(ForwardingListener):
             before = at
         self._at = before
         return self._inner.relayed(deltas, times)
-
-    def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        self._count(attempt)
-        self._inner.attempt_ended(attempt)
-
-    def attempt_lost(self, attempt: AttemptOutcome) -> None:
-        self._count(attempt)
-        self._inner.attempt_lost(attempt)
-
-    def _count(self, attempt: AttemptOutcome) -> None:
-        outcome = "interrupted" if attempt.interrupted else attempt.error.kind if attempt.error else "ok"
-        place = attempt.provider, outcome
-        cells = self._ends.get(place)
-        if cells is None:
-            tokens = self._metrics.tokens
-            sums = tokens.cells_of(attempt.provider, "input"), tokens.cells_of(attempt.provider, "output")
-            cells = self._ends[place] = (self._metrics.calls.cells_of(*place), *sums)
-        calls, input_tokens, output_tokens = cells
-        calls[0] += 1
-        input_tokens[0] += attempt.usage.input_tokens
-        output_tokens[0] += attempt.usage.output_tokens
 
     def stalled(self, provider: str, silent_s: float) -> None:
         self._metrics.stalls.inc(provider)

@@ -148,9 +148,5 @@ def csv_of(runs: Iterable[Run], costs: Costs) -> str:
             _usd(run, costs),
             error.message if error is not None else "",
         )
-        writer.writerow(_harmless(cell) for cell in cells)
+        writer.writerow(f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in cells)
     return out.getvalue()
-
-
-def _harmless(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell

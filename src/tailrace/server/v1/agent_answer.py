@@ -146,7 +146,7 @@ def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: AnswerEncoder, *
     out: list[bytes] = []
     for entry in batch:
         for change, deltas in log_to_deltas.take_entry(entry):
-            if isinstance(change, AttemptBegan):
+            if change.__class__ is AttemptBegan:
                 encoder.new_attempt(change.asked.provider)
             if deltas:
                 data = encoder.encode(deltas)

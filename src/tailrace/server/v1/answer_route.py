@@ -15,12 +15,15 @@ from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.client_call import ClientCall
 from tailrace.server.v1.model_target import is_agent, require_model
 from tailrace.server.v1.raw_answer import begin_raw
+from tailrace.system.private_apis import request_values
 
 
 def answer_call(call: ClientCall) -> Coroutine[Any, Any, web.StreamResponse | Answering]:
     """The agent's answer or the raw model's; raises what they raise, and `ApiError` 403 for a key that may not use the
     agent."""
-    require_model(call.pipeline.app, call.client_request.model, call.request[IDENTITY])
+    caller = request_values(call.request)[IDENTITY]
+    if caller.models:
+        require_model(call.pipeline.app, call.client_request.model, caller)
     if is_agent(call.pipeline.app, call.client_request):
         require_agent(call.request)
         return answer_turn(call)

@@ -35,7 +35,8 @@ _TITLE_PROMPT: Final = re.compile(  # at the beginning, or after one line that s
 
 def is_agent(app: App, client_request: ClientRequest) -> bool:
     """Whether the agent answers: it is asked for by its name, or by a name that `server.aliases` gives it."""
-    return AGENT in (client_request.model, unaliased(app.config, client_request.model))
+    model = client_request.request.model
+    return AGENT in (model, unaliased(app.config, model))
 
 
 def require_model(app: App, model: str, caller: Identity) -> None:

@@ -31,6 +31,7 @@ from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Answering, json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.client_call import ClientCall, set_ignored_header
+from tailrace.system.private_apis import request_values
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.served_dialect import AnswerEncoder
@@ -44,7 +45,7 @@ async def begin_raw(call: ClientCall) -> Answering:
     `UnsupportedParameter`."""
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
-    requester = call.request[IDENTITY].name
+    requester = request_values(call.request)[IDENTITY].name
     kept: JsonObject = {"api": call.dialect.name, "request": client_request.body, "requester": requester}
     if ignored := params_left_out(routes[0], client_request):
         set_ignored_header(call.request, ignored)
@@ -69,7 +70,7 @@ def broken_off(error: ProviderError) -> ApiError:
 class _RawAnswer:
     """One call for one connected client."""
 
-    __slots__ = ("_answering", "_call", "_lease", "_pipeline", "_routes", "_run")
+    __slots__ = ("_answering", "_call", "_lease", "_pipeline", "_routes", "_run", "can_go_on")
 
     def __init__(self, call: ClientCall, routes: tuple[Route, ...], run: Run, lease: Lease) -> None:
         self._call = call
@@ -78,28 +79,22 @@ class _RawAnswer:
         self._answering = routes[0]  # the head of the answer names what this one's provider is not told
         self._run = run
         self._lease = lease
+        self.can_go_on = not call.client_request.opaque_at  # another provider can be asked for the rest
 
     async def answer_whole(self) -> web.Response:
         journal, routed = self._pipeline.app.journal, RoutedRequest(self._call.client_request, self._routes)
-        record = CallLog(journal, self._lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
+        record = CallLog(journal, self._lease, routed, flush_every_s=FLUSH_EVERY_S)
         result = await self._complete(record)
         self._record(record, partial(record.completed, result))
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
-        self._begin_attempt(result.provider)
+        self.begin_attempt(result.provider)
         header = self._call.header(self._run, DIALECTS[result.completion.dialect], ended=time.time())
         return json_response(self._call.dialect.encode_body(result.completion, header))
 
     async def answer_streamed(self) -> web.StreamResponse:
-        app, client_request = self._pipeline.app, self._call.client_request
-        live = _LiveListener(
-            app.journal,
-            self._lease,
-            self._encoder,
-            self._begin_attempt,
-            routed=RoutedRequest(client_request, self._routes),
-            can_go_on=not client_request.opaque_at,
-        )
+        routed = RoutedRequest(self._call.client_request, self._routes)
+        live = _LiveListener(self, self._pipeline.app.journal, self._lease, routed)
         live.stream = self._pipeline.stream(self._call.request, error_frame=live.error_frame)
         result = await self._complete(live)
         try:
@@ -109,14 +104,14 @@ class _RawAnswer:
         finally:  # the connection's next request does not wait for the journal
             self._record(live, partial(live.completed, result))
 
-    def _encoder(self, provider: str) -> AnswerEncoder:
+    def new_encoder(self, provider: str) -> AnswerEncoder:
         """The answer begins: a parameter that its provider has refused meanwhile is named in its head."""
-        dialect = self._begin_attempt(provider)
+        dialect = self.begin_attempt(provider)
         encoder = self._call.dialect.new_encoder(self._call.header(self._run, dialect))
         encoder.new_attempt(provider)
         return encoder
 
-    def _begin_attempt(self, provider: str) -> WireDialect:
+    def begin_attempt(self, provider: str) -> WireDialect:
         """This provider answers: until the head is sent, it names what this provider is not told. Its dialect."""
         route, client_request = self._answering, self._call.client_request
         # A provider of the client's own dialect is not told the same from the beginning to the end.
@@ -161,30 +156,19 @@ class _RawAnswer:
 class _LiveListener(CallLog):
     """Deltas go to the client first, then to the log."""
 
-    __slots__ = (*("_begin_attempt", "_can_go_on", "_encoder", "_encoder_of", "_provider", "stream"),)
+    __slots__ = ("_encoder", "_provider", "_raw", "stream")
 
     stream: EventStream
 
-    def __init__(
-        self,
-        journal: Journal,
-        lease: Lease,
-        encoder_of: Callable[[str], AnswerEncoder],
-        begin_attempt: Callable[[str], WireDialect],
-        *,
-        routed: RoutedRequest,
-        can_go_on: bool,
-    ) -> None:
-        super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
-        self._encoder_of = encoder_of
-        self._begin_attempt = begin_attempt
-        self._can_go_on = can_go_on
+    def __init__(self, raw: _RawAnswer, journal: Journal, lease: Lease, routed: RoutedRequest) -> None:
+        super().__init__(journal, lease, routed, flush_every_s=FLUSH_EVERY_S)
+        self._raw = raw
         self._provider = ""
         self._encoder: AnswerEncoder | None = None
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self._provider = provider
-        dialect = self._begin_attempt(provider)
+        dialect = self._raw.begin_attempt(provider)
         if self._encoder is not None:
             self._encoder.new_attempt(provider, dialect)
         super().attempt_started(number, provider, model)
@@ -192,7 +176,7 @@ class _LiveListener(CallLog):
     def deltas(self, deltas: list[AnyDelta]) -> None:
         encoder = self._encoder
         if encoder is None:
-            encoder = self._encoder = self._encoder_of(self._provider)
+            encoder = self._encoder = self._raw.new_encoder(self._provider)
         if data := encoder.encode(deltas):  # until something is sent, an error can still be a status (D52)
             self.stream.send(data)
         super().deltas(deltas)
@@ -211,13 +195,13 @@ class _LiveListener(CallLog):
     def verdict(self, error: ProviderError) -> Verdict:
         """No other attempt can go on from a tool call whose arguments are open (B34), from several choices, or where
         the request cannot be sent again: the client has seen those."""
-        if self.called or self.several or (self._shown and not self._can_go_on):
+        if self.called or self.several or (self._shown and not self._raw.can_go_on):
             return StopCall(error)
         return "continue"
 
     def ending(self, result: CallResult) -> bytes:
         """The last events; of an answer that was not streamed, all of them."""
-        encoder = self._encoder or self._encoder_of(result.provider)
+        encoder = self._encoder or self._raw.new_encoder(result.provider)
         if result.attempts[-1].streamed:
             return encoder.close(at=time.time())
         completion = result.completion
@@ -225,5 +209,5 @@ class _LiveListener(CallLog):
         return encoder.encode(deltas) + encoder.close(at=time.time())
 
     def error_frame(self, error: ApiError) -> bytes:
-        encoder = self._encoder or self._encoder_of(self._provider)
+        encoder = self._encoder or self._raw.new_encoder(self._provider)
         return encoder.encode([error_delta(error)])

@@ -10,9 +10,8 @@ import msgspec
 from tailrace.app import App
 from tailrace.calls.raw_model import with_history
 from tailrace.errors import TimedOut
-from tailrace.messages import Message, ModelRequest
+from tailrace.messages import Message
 from tailrace.ports import TokenCounter
-from tailrace.providers.attempt import Route
 from tailrace.providers.provenance import replayable_messages
 from tailrace.server.v1.model_target import is_agent
 from tailrace.wire.client_request import ClientRequest
@@ -32,13 +31,9 @@ async def count_input_tokens(app: App, client_request: ClientRequest, history: t
     if isinstance(route.provider, TokenCounter):
         try:
             async with asyncio.timeout(COUNT_S):
-                counted = await route.provider.count_tokens(_sent_to(route, request))
+                sent = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
+                asked = msgspec.structs.replace(request, model=route.model, messages=sent)
+                counted = await route.provider.count_tokens(asked)
         except TimeoutError:
             raise TimedOut(f"no count within {COUNT_S:.0f} s", deadline="total", provider=route.provider.name) from None
     return input_tokens(request) if counted is None else counted
-
-
-def _sent_to(route: Route, request: ModelRequest) -> ModelRequest:
-    """The request as a call of this route would send it: without what other providers have signed."""
-    messages = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
-    return msgspec.structs.replace(request, model=route.model, messages=messages)

@@ -16,7 +16,7 @@ from tailrace.events import AnyEvent, Delivered, MessageChunk, MessageStop, RunF
 from tailrace.journal.fold import DELIVERY
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Journal, Lease, NewRun
-from tailrace.runs.lease import held
+from tailrace.runs.lease import HeldLease
 from tailrace.runs.recovery import ClaimedRun, recover, take_over
 from tailrace.runs.signals import stop_failure, stop_signal
 
@@ -49,7 +49,7 @@ class HeldConsumer(GatewayStreamConsumer):
     """Holds the lease while it delivers, as the host does."""
 
     async def run(self) -> RunFinished | None:
-        async with held(self._journal, self._ledger._lease):
+        async with HeldLease(self._journal, self._ledger._lease):
             try:
                 return await super().run()
             except StaleEpoch:

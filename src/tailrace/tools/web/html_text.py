@@ -74,7 +74,7 @@ class _Page(HTMLParser):
         elif tag == "li":
             self.pieces.append("\n- ")
         elif tag in ("td", "th"):
-            self.pieces.append("| " if self._at_line_start() else " | ")
+            self.pieces.append("| " if not self.pieces or self.pieces[-1].endswith("\n") else " | ")
         elif tag == "img" and (alt := (attributes.get("alt") or "").strip()):
             self.pieces.append(f"[image: {' '.join(alt.split())}]")
         elif tag == "a" and (href := attributes.get("href")):
@@ -115,9 +115,6 @@ class _Page(HTMLParser):
             text = re.sub(r"\s+", " ", data)
             at_start = not self.pieces or self.pieces[-1].endswith(("\n", " "))
             self.pieces.append(text.lstrip() if at_start else text)
-
-    def _at_line_start(self) -> bool:
-        return not self.pieces or self.pieces[-1].endswith("\n")
 
     def _end_link(self, address: str, start: int) -> None:
         text = " ".join("".join(self.pieces[start:]).split())

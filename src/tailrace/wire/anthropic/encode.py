@@ -182,6 +182,9 @@ class StreamEncoder(AnswerEncoder):
         else:
             super()._relay_run(run, out)
 
+    def relayed_form(self, form: messages.EventForm) -> messages.EventForm | None:
+        return form if self._relays and self._started else None
+
     def _note_usage(self, delta: messages.UsageDelta) -> None:
         self._usage = delta.usage
 

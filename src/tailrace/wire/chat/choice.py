@@ -87,13 +87,10 @@ class ChoiceState:
     def add_plain(self, choice: JsonObject, deltas: list[AnyDelta], *, relayed: bool) -> bool | None:
         """What `add` comes to for text, a role, a finish reason, and nulls. True where the text grew and goes on; None,
         with nothing taken in, where anything else is in it, or where it needs a mend and is `relayed`."""
-        delta, reason = choice.get("delta"), choice.get("finish_reason")
-        if (
-            delta.__class__ is not dict
-            or not choice.keys() <= _PLAIN_CHOICE_FIELDS
-            or choice.get("logprobs") is not None
-            or self._cumulative
-        ):
+        if "delta" not in choice or not _PLAIN_CHOICE_FIELDS.issuperset(choice) or self._cumulative:
+            return None
+        delta, reason = choice["delta"], choice.get("finish_reason")
+        if delta.__class__ is not dict or ("logprobs" in choice and choice["logprobs"] is not None):
             return None
         if reason is not None and (
             reason.__class__ is not str or reason in ("", "error") or self.tool_calls is not None
@@ -317,7 +314,7 @@ class Content:
     def add_text(self, text: str) -> None:
         self.seen = True
         if text:
-            self.text_pieces().append(text)
+            (self._text if self._parts is None else self.text_pieces()).append(text)
 
     def add_parts(self, items: list[Any]) -> tuple[str, str]:
         """Takes in typed parts; returns the text and the thoughts that are new."""

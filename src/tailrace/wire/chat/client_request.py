@@ -77,24 +77,26 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         choice = fields.function_call
         if isinstance(choice, dict):
             choice = {"type": "function", "function": choice}
-    functions = openai_request.function_tools(tools, unmapped, nested=True)
+    functions = openai_request.function_tools(tools, unmapped, nested=True) if tools else ()
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
-        system="\n\n".join(conversation.system),
-        tools=openai_request.offered_tools(functions, choice, nested=True),
-        tool_choice=openai_request.tool_choice(choice, unmapped, nested=True),
+        system="\n\n".join(conversation.system) if conversation.system else "",
+        tools=openai_request.offered_tools(functions, choice, nested=True) if functions else (),
+        tool_choice=None if choice is None else openai_request.tool_choice(choice, unmapped, nested=True),
         parallel_tool_calls=False if legacy else fields.parallel_tool_calls,
         max_tokens=fields.max_completion_tokens or fields.max_tokens,
         temperature=fields.temperature,
         top_p=fields.top_p,
-        stop=(fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),
+        stop=(fields.stop,) if fields.stop.__class__ is str else tuple(fields.stop or ()),
         seed=fields.seed,
         reasoning_effort=fields.reasoning_effort,
-        response_schema=openai_request.response_schema(form, "response_format", unmapped, nested=True),
-        json_object=openai_request.is_json_object(form),
+        response_schema=(
+            None if form is None else openai_request.response_schema(form, "response_format", unmapped, nested=True)
+        ),
+        json_object=form is not None and openai_request.is_json_object(form),
         verbosity=fields.verbosity,
-        service_tier=openai_request.service_tier(fields.service_tier),
+        service_tier=fields.service_tier and openai_request.service_tier(fields.service_tier),
         web_search=None if fields.web_search_options is None else from_options(fields.web_search_options),
     )
     client_request = ClientRequest(

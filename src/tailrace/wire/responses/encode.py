@@ -21,7 +21,6 @@ from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.relayed_items import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
 from tailrace.wire.responses.text_slots import CALL_SLOTS, FORMS, PART_SLOTS, SLOTS, OpenText, TextForm
 from tailrace.wire.served_dialect import AnswerEncoder, AnswerHeader, framed
-from tailrace.wire.sse import encode_event
 from tailrace.wire.translation.citations import of_annotations, of_cited
 from tailrace.wire.translation.message_deltas import message_deltas
 
@@ -48,7 +47,7 @@ class StreamEncoder(AnswerEncoder):
             "model": header.model,
             "output": [],
             "usage": None,
-            **response_fields.echoed_fields({}),
+            **response_fields.DEFAULTS,
             **header.fields,
             **header.state,
         }
@@ -408,7 +407,7 @@ class StreamEncoder(AnswerEncoder):
     def _send(self, name: str, fields: JsonObject, out: list[bytes]) -> None:
         body = {"type": name, "sequence_number": self._sequence, **fields}
         self._sequence += 1
-        out.append(encode_event(_encode(body), event=name))
+        out.append(b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(body)))  # JSON and our names have no line ends
 
 
 def encode_body(completion: messages.Completion, header: AnswerHeader) -> JsonObject:

@@ -73,7 +73,8 @@ class OutputItem:
         for (name, index), part in self._parts.items():
             lists.setdefault(name, {})[index] = dict(part)
         for (slot, index), pieces in self._texts.items():
-            holder = lists.setdefault(slot.parts, {}).setdefault(index, _new_part(slot)) if slot.parts else item
+            new_part = {"type": slot.part, **({"annotations": []} if slot.part == "output_text" else {})}
+            holder = lists.setdefault(slot.parts, {}).setdefault(index, new_part) if slot.parts else item
             holder[slot.field] = joined(pieces)
         content = lists.get("content", {})
         for index, logprobs in self._logprobs.items():
@@ -84,10 +85,6 @@ class OutputItem:
         if item.get("status") == "in_progress" and status in ("completed", "incomplete"):
             item["status"] = status
         return item
-
-
-def _new_part(slot: Slot) -> JsonObject:
-    return {"type": slot.part, **({"annotations": []} if slot.part == "output_text" else {})}
 
 
 class Output:

@@ -24,7 +24,7 @@ _ECHOED: JsonObject = msgspec.json.decode(Path(__file__).with_name("response_def
 
 def echoed_fields(body: JsonObject) -> JsonObject:
     """The fields of a request that its response repeats, each with its default: a response has them all."""
-    fields = {name: body[name] if body.get(name) is not None else default for name, default in _ECHOED.items()}
+    fields = _ECHOED | {name: value for name, value in body.items() if value is not None and name in _ECHOED}
     fields["tools"] = [_whole_tool(tool) for tool in fields["tools"]]
     match fields["text"]:
         case {"format": {"type": "json_schema"} as form} as text:
@@ -39,6 +39,9 @@ def _whole_tool(tool: object) -> object:
     if not isinstance(tool, dict) or tool.get("type") != "function":
         return tool
     return {"description": None, "parameters": None, "strict": None, **tool}
+
+
+DEFAULTS = echoed_fields({})
 
 
 def usage_body(usage: Usage, source: WireDialect) -> JsonObject:

@@ -41,6 +41,7 @@ MAX_WAITING_BYTES: Final = MAX_HEAD_BYTES + MAX_BODY_BYTES  # of requests behind
 _FIELD: Final = re.compile(
     r"^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+((?:[^\x00-\x08\x0a-\x1f\x7f]*[^\x00-\x20\x7f])?)[ \t]*\r\n", re.MULTILINE
 )
+_NAME: Final = re.compile(r"^([^:\n]+)", re.MULTILINE)  # of a text of fields alone
 _LENGTH: Final = re.compile(r"[0-9]{1,6}")
 _NEEDED: Final = frozenset({"host", "content-length"})  # RFC 9112, 3.2: a request without a Host is refused
 _NOT_PLAIN: Final = frozenset(
@@ -70,7 +71,7 @@ def parse_plain_head(data: bytes, targets: Mapping[bytes, T]) -> PlainHead[T] | 
     fields = _FIELD.findall(text)
     if len(fields) != text.count("\n") or len(fields) > MAX_FIELDS:
         return None  # a line is no field
-    names = {name.lower() for name, _ in fields}
+    names = set(_NAME.findall(text.lower()))
     if len(names) != len(fields) or not names.isdisjoint(_NOT_PLAIN) or not names >= _NEEDED:
         return None
     headers = CIMultiDict(fields)

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tailrace.agent.service import AgentService
 from tailrace.agent.session import TURN_KIND
+from tailrace.calls.call_log import RoutedRequest
 from tailrace.calls.raw_model import params_left_out
 from tailrace.calls.service import CallService, CallSpec
 from tailrace.errors import SteerRefused
@@ -96,7 +97,8 @@ class ResponseRuns:
         """The run, once it is recorded (shielded: a disconnect does not undo it). One that is not stored has no place
         in a conversation, and a raw call of that kind is in memory until its end."""
         client_request, requester = asked.client_request, request[IDENTITY].name
-        first = None if is_agent(self._app, client_request) else self._app.raw_routes(client_request)[0]
+        routes = () if is_agent(self._app, client_request) else self._app.raw_routes(client_request)
+        first = routes[0] if routes else None
         origin = msgspec.to_builtins(
             Origin(
                 model=asked.model,
@@ -126,7 +128,10 @@ class ResponseRuns:
             set_ignored_header(request, ignored)
             call = CallSpec(asked.body, history, origin, client_request.headers, ignored)
             durability = durability if asked.is_stored else "memory"
-            work = self._app.calls.submit(call, model=asked.model, session=session, durability=durability)
+            routed = RoutedRequest(client_request, routes)
+            work = self._app.calls.submit(
+                call, model=asked.model, session=session, durability=durability, routed=routed
+            )
         return await self._pipeline.begin_run(work)
 
     def ends_for_steers(self, asked: ResponsesRequest) -> bool:

@@ -129,6 +129,7 @@ class StoredResponse:
         )
         self._encoder = RESPONSES.new_encoder(self._header)
         self._wanted = "" if successors else response_id or self._header.id
+        self._is_shown = self._wanted in ("", self._header.id)  # of the response that the entries are of now
         self._shown = self._encoder if self._is_shown else None
         self._is_fresh = False  # a successor that has said nothing yet
         self._steers: list[SteerSoFar] = []
@@ -180,13 +181,9 @@ class StoredResponse:
             for change, deltas in self._log_to_deltas.take_entry(entry):
                 said = self._encoded(change, deltas)
                 out += said if self._is_shown else ()
-                if isinstance(change, Steered):
+                if change.__class__ is Steered:
                     out += self._steered(change)
         return self._unseen(b"".join(out))
-
-    @property
-    def _is_shown(self) -> bool:
-        return self._wanted in ("", self._header.id)
 
     def _steered(self, change: Steered) -> list[bytes]:
         """A steer that the model is given ends a response and begins the next; several at once begin one."""
@@ -200,6 +197,7 @@ class StoredResponse:
             header, id=successor_id(header.id, change.steer.accepted.steer_id), state=state
         )
         self._encoder, self._is_fresh = RESPONSES.new_encoder(self._header), True
+        self._is_shown = self._wanted in ("", self._header.id)
         self._log_to_deltas.begin_answer()
         if self._is_shown:
             self._shown = self._encoder
@@ -207,18 +205,18 @@ class StoredResponse:
         return told
 
     def _encoded(self, change: Change, deltas: list[AnyDelta]) -> list[bytes]:
-        if isinstance(change, Restored):
+        if change.__class__ is Restored:
             raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
-        if isinstance(change, AttemptBegan):
+        if change.__class__ is AttemptBegan:
             dialect = change.asked.dialect
             self._encoder.new_attempt(change.asked.provider, None if dialect is None else DIALECTS[dialect])
         out = [self._encoder.encode(deltas)] if deltas else []
         self._is_fresh = self._is_fresh and not deltas
-        if isinstance(change, Ended):
+        if change.__class__ is Ended:
             out.append(self._ending(change.finished))
             self.has_output = self.has_output or self._log_to_deltas.failure() is None
-        else:
-            self.has_output = self.has_output or not all(map(_says_nothing, deltas))
+        elif deltas and not self.has_output:
+            self.has_output = not all(map(_says_nothing, deltas))
         return out
 
     def _ending(self, finished: RunFinished) -> bytes:
