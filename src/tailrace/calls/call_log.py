@@ -228,12 +228,9 @@ class CallLog(DeltaLog):
         return [ProviderEvents(RESPONSES.name, tuple(kept))] if kept else []
 
     def _add(self, events: Sequence[AnyEvent]) -> None:
-        super()._add(self._beginning_of(events) if self._flush_every_s else events)
-
-    def _beginning_of(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
-        """What the record of a plain request takes of these events."""
+        """The record of a plain request has the beginning of a long answer."""
         kept: list[AnyEvent] = []
-        for event in events:
+        for event in events if self._flush_every_s else ():
             if isinstance(event, MessageChunk | ReasoningChunk):
                 room, self._room = self._room, self._room - len(event.text)
                 kept += _chunk(event.text[: max(0, room)], thinking=isinstance(event, ReasoningChunk))
@@ -247,7 +244,7 @@ class CallLog(DeltaLog):
                 kept.append(MessageRecorded(Message("assistant", said), event.stop, event.stop_sequence))
             else:
                 kept.append(event)
-        return kept
+        super()._add(kept if self._flush_every_s else events)
 
     def _is_new(self, event: JsonObject) -> bool:
         """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered

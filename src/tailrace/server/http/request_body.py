@@ -69,28 +69,24 @@ async def read_body(
 async def _arrived(request: web.Request, limit: int) -> bytes:
     """All bytes of the body, unpacked. One that may be large takes them from the budget as they arrive, and is refused
     before it is read where there is no room."""
-    length, unpacker, claim = request.content_length, _unpacker(request), request[BODY_CLAIM]
-    if request.content.at_eof() or (unpacker is None and length is not None and length <= FREE_BYTES):
-        return await _read_all(request, limit, None, None)
-    await with_room(claim.grow(ARRIVING_BYTES))
+    length, unpacker = request.content_length, _unpacker(request)
+    is_small = request.content.at_eof() or (unpacker is None and length is not None and length <= FREE_BYTES)
+    claim = None if is_small else request[BODY_CLAIM]
+    if claim is not None:
+        await with_room(claim.grow(ARRIVING_BYTES))
     try:
-        return await _read_all(request, limit, unpacker, claim)
+        if request.headers.get(hdrs.EXPECT) and request.version >= HttpVersion11:
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # RFC 9110, 10.1.1
+            request.writer.output_size = 0  # the answer has not begun
+        body = io.BytesIO()  # whose value is no second copy
+        while piece := await request.content.read(ARRIVED_BYTES):  # the rest waits where it is
+            if unpacker is not None:
+                await _unpack(unpacker, piece, body, limit, claim)
+            else:
+                await _add(body, piece, limit, claim)
     finally:
-        claim.arrived()
-
-
-async def _read_all(
-    request: web.Request, limit: int, unpacker: zlib._Decompress | None, claim: BodyClaim | None
-) -> bytes:
-    if request.headers.get(hdrs.EXPECT) and request.version >= HttpVersion11:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # RFC 9110, 10.1.1
-        request.writer.output_size = 0  # the answer has not begun
-    body = io.BytesIO()  # whose value is no second copy
-    while piece := await request.content.read(ARRIVED_BYTES):  # the rest waits where it is: 300 bodies hold little more
-        if unpacker is not None:
-            await _unpack(unpacker, piece, body, limit, claim)
-        else:
-            await _add(body, piece, limit, claim)
+        if claim is not None:
+            claim.arrived()
     if unpacker is not None:
         body.write(unpacker.flush())  # of input that was all given: some hundred bytes
         if not unpacker.eof or unpacker.unused_data:
