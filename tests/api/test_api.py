@@ -293,3 +293,5 @@ async def test_a_model_means_what_it_means_on_the_command_line(tmp_path: Path) -
         async with Agent(model="opnai/gpt-5", config=made):
             pass
     assert not os.listdir(tmp_path)  # noqa: PTH208 - pathlib's may not be called here
+    with pytest.raises(ConfigError, match="a slash follows the provider: openai/gpt-5, not openai:gpt-5"):
+        await Agent("openai:gpt-5", config=made).run("Hi.")

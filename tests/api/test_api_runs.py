@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tailrace.messages import Usage
 from tailrace.runs.view.changes import Asked
 from tailrace.testing.provider import call, reply
 
+DOCS = Path(__file__).parents[2] / "docs"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 PDF = b"%PDF-1.7\n%%EOF"
 _PNG, _PDF = (base64.b64encode(data).decode() for data in (PNG, PDF))
@@ -177,3 +180,17 @@ def test_each_name_of_a_package_is_there_and_listed(module: Any) -> None:
     assert dir(module) == sorted(module.__all__) == sorted(set(module.__all__))
     assert all(getattr(module, name) is not None for name in module.__all__)
     assert set(module._LAZY) == set(module.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("module", [tailrace, tailrace.testing])
+def test_no_docstring_of_a_public_name_has_an_id_of_ours(module: Any) -> None:
+    found = [getattr(module, name) for name in module.__all__]
+    found += [part for each in found if inspect.isclass(each) for part in vars(each).values()]
+    docs = [inspect.getdoc(part.fget if isinstance(part, property) else part) or "" for part in found]
+    assert len(docs) > 30
+    assert [doc for doc in docs if re.search(r"\b[A-Z]\d{2,3}\b", doc)] == []
+
+
+def test_each_test_double_stands_on_a_page() -> None:
+    pages = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("testing.md", "testing-tools.md"))
+    assert set(tailrace.testing.__all__) <= set(re.findall(r"\w+", pages))

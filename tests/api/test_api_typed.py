@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -102,10 +103,39 @@ async def test_the_object_can_be_watched_while_it_comes(kind: type[Any], tmp_pat
     assert points[0] is None
     assert any(read(draft, "points") and read(draft, "source") is None for draft in drafts)
     assert all(type(draft) is type(TYPES[kind]) for draft in drafts)
+    assert all(draft != after for draft, after in pairwise(drafts)), drafts  # each tells something new
     names = [
         source if isinstance(source, dict) else source.name for draft in drafts if (source := read(draft, "source"))
     ]
     assert names[-1] in ("Yr", {"name": "Yr"})
+
+
+async def test_a_half_object_is_not_yielded_again_because_blanks_came(tmp_path: Path) -> None:
+    spaced = GOOD.replace(', "points"', "," + " \n" * 200 + '"points"') + "\n" * 50
+    async with opened(tmp_path, reply(spaced), output=Report) as (agent, _), agent.stream("Go.") as run:
+        drafts = [draft async for draft in run.partial]
+    assert drafts[-1] == TYPES[Report]
+    assert all(draft != after for draft, after in pairwise(drafts)), drafts
+
+
+async def test_a_result_is_shown_by_its_output(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply(GOOD), output=Report) as (agent, _):
+        result = await agent.run("Go.")
+    assert repr(result).startswith("RunResult(output=Report(title='Rain'")
+    assert "value" not in repr(result)
+    assert result.run_id in repr(result)
+
+
+@pytest.mark.parametrize("kind", [None, Report])
+async def test_the_words_of_a_limit_are_no_output(kind: type[Any] | None, tmp_path: Path) -> None:
+    script = (reply("I look.", call("lookup", {"city": "Oslo"})), reply(GOOD))
+    async with opened(tmp_path, *script, tools=[lookup], output=kind) as (agent, _):
+        result = await agent.run("Go.", max_turns=1, raise_on_failure=False)
+        with pytest.raises(RunFailed, match="a budget of the turn was used up") as failed:
+            _ = result.output
+    assert (result.status, failed.value.run) == ("incomplete", result)
+    assert "max_turns" in result.text
+    assert "output=" not in repr(result)
 
 
 @pytest.mark.parametrize(

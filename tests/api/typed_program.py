@@ -51,11 +51,13 @@ def plain(river: str) -> str:
 
 async def main() -> None:
     assert_type(Agent(), Agent[str])
+    assert_type(Agent("openai/gpt-5", output=Struct), Agent[Struct])
     assert_type(Agent(tools=[lookup, look, plain], output=Struct), Agent[Struct])
     assert_type((await Agent().run("x")).output, str)
     assert_type((await Agent(output=Struct).run("x")).output, Struct)
     assert_type((await Agent(output=Data).run("x", deps=Deps("Bern"))).output.title, str)
     assert_type(Agent(output=Model).run_sync("x").output, Model)
+    assert_type(list(Agent(output=Model).stream_sync("x", max_turns=3)), list[str])
     assert_type((await Agent(output=Dict).run("x")).output["title"], str)
     assert_type((await Agent(output=list[Data]).run("x")).output, list[Data])
     agent = Agent(output=Data)
@@ -70,6 +72,7 @@ async def main() -> None:
         assert_type(again, RunStream[Data])
     await agent.run("x", max_turn=3)  # expected error
     await agent.run(3)  # expected error
+    agent.stream_sync("x", max_turn=3)  # expected error
     Agent(tools=[3])  # expected error
     _ = (await agent.run("x")).output.titel  # expected error
     lookup(Deps("Bern"), "Aare")  # expected error

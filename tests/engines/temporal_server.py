@@ -14,6 +14,7 @@ import pytest
 from clients.installed import PROGRAMS, clients_dir
 
 _HOST = PROGRAMS / "temporal_host.py"
+PACKAGES = "temporal-packages"  # the directory of the SDK, in the home of a test
 _PACKAGES = ("temporalio", "nexusrpc", "google")
 
 
@@ -22,7 +23,7 @@ def sdk_packages(home: Path) -> Path:
     site = next((clients_dir() / "venv/lib").glob("python3.*/site-packages"))
     if not (site / "temporalio").is_dir():
         pytest.skip("these clients have no temporalio; run: make clients")
-    packages = home / "temporal-packages"
+    packages = home / PACKAGES
     packages.mkdir()
     for name in _PACKAGES:
         (packages / name).symlink_to(site / name)

@@ -15,7 +15,7 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 4
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))

@@ -8,18 +8,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypedDict, Unpack, cast
+from typing import Any, Generic, Literal, NamedTuple, Self, TypedDict, Unpack, cast
 
 import msgspec
 
 from tailrace.agent.session import history_of, new_session
 from tailrace.agent.turn_spec import Busy, TurnSpec
 from tailrace.api.output_type import OutputType
-from tailrace.api.own_loop import run_in_own_loop
+from tailrace.api.own_loop import iterate_in_own_loop, run_in_own_loop
 from tailrace.api.question import History, Question, message_of, messages_of
 from tailrace.api.run_companion import OnApproval, OnChange, follow_run
 from tailrace.api.run_stream import REQUESTER, OutputT, RunResult, RunStream
@@ -56,12 +56,11 @@ class RunOptions(TypedDict, total=False):
     max_usd: float
 
 
-class _Opened:
+class _Opened(NamedTuple):
     """The application of one open agent, or of one call."""
 
-    def __init__(self, app: App) -> None:
-        self.app = app
-        self.beginning = asyncio.Lock()  # one turn after the other: questions that are asked at once keep their order
+    app: App
+    beginning: asyncio.Lock  # one turn after the other: questions that are asked at once keep their order
 
 
 class Agent(Generic[OutputT]):
@@ -90,9 +89,9 @@ class Agent(Generic[OutputT]):
 
     def __init__(  # noqa: PLR0913 - one keyword per option
         self,
+        model: str = "",
         *,
         output: type[OutputT] | None = None,
-        model: str = "",
         tools: Sequence[Tool | Callable[..., object]] = (),
         builtin: Sequence[str] | None = (),
         system: str = "",
@@ -147,11 +146,8 @@ class Agent(Generic[OutputT]):
             max_usd=max_usd,
             busy=busy,
             program="agent",
+            tools=None if builtin is None else (*(tool.spec.name for tool in self._tools), *builtin),
         )
-        if self._builtin is not None:
-            self._spec = msgspec.structs.replace(
-                self._spec, tools=(*(tool.spec.name for tool in self._tools), *self._builtin)
-            )
         self._stack = AsyncExitStack()
         self._open: _Opened | None = None
 
@@ -170,7 +166,7 @@ class Agent(Generic[OutputT]):
                 raise
             raise with_place(exc, config) from exc
         self._bring_along(app, spec.program or "")
-        self._spec, self._open = spec, _Opened(app)
+        self._spec, self._open = spec, _Opened(app, asyncio.Lock())
         return self
 
     async def __aexit__(
@@ -248,6 +244,18 @@ class Agent(Generic[OutputT]):
         agent = self._closed()
         return run_in_own_loop(lambda: agent.run(question, raise_on_failure=raise_on_failure, **options))
 
+    def stream_sync(self, question: Question, **options: Unpack[RunOptions]) -> Generator[str, None, None]:
+        """The text of a run piece by piece, without an event loop, or beside one that runs in this thread. The run
+        begins with the first piece; leaving the `for` before its end stops it. Raises as `run` does."""
+        agent = self._closed()
+
+        async def pieces() -> AsyncGenerator[str, None]:
+            async with agent.stream(question, **options) as run:
+                async for text in run.text:
+                    yield text
+
+        return iterate_in_own_loop(pieces)
+
     @asynccontextmanager
     async def stream(
         self, question: Question, **options: Unpack[RunOptions]
@@ -263,15 +271,14 @@ class Agent(Generic[OutputT]):
                 await self._check(app, spec)
                 async with opened.beginning:
                     run = await _begin_turn(app, spec, session, options.get("key", ""))
-            is_parked = False
-            with self._followed(app, run.id, on_approval) as following:
-                try:
-                    yield RunStream(app, run.id, self._output, options.get("after", 0))
-                except RunParked:
-                    is_parked = True  # a person is to look at it: it is not ended here
-                    raise
-                finally:
-                    await finish(_end_turn(app, "" if is_parked else run.id, following))
+            stopped, following = run.id, self._follow(app, run.id, on_approval)
+            try:
+                yield RunStream(app, run.id, self._output, options.get("after", 0))
+            except RunParked:
+                stopped = ""  # a person is to look at it: it is not ended here
+                raise
+            finally:
+                await finish(_end_turn(app, stopped, following))
 
     @asynccontextmanager
     async def resume(
@@ -284,11 +291,11 @@ class Agent(Generic[OutputT]):
             await app.journal.get(run_id)
             with given(deps):
                 await app.agents.take_over(run_id)
-            with self._followed(app, run_id, self.on_approval) as following:
-                try:
-                    yield RunStream(app, run_id, self._output, after)
-                finally:
-                    await finish(_end_turn(app, "", following))
+            following = self._follow(app, run_id, self.on_approval)
+            try:
+                yield RunStream(app, run_id, self._output, after)
+            finally:
+                await finish(_end_turn(app, "", following))
 
     def as_tool(self, name: str, description: str = "") -> Tool:
         """This agent as a tool of another one, which gives it a text and reads its answer. Each call is a run of its
@@ -332,15 +339,13 @@ class Agent(Generic[OutputT]):
                 if isinstance(tool, FunctionTool):
                     tool.check_deps()
 
-    @contextmanager
-    def _followed(
+    def _follow(
         self, app: App, run_id: str, on_approval: OnApproval | Literal["wait"] | None
-    ) -> Generator[asyncio.Task[None] | None, None, None]:
+    ) -> asyncio.Task[None] | None:
         answer = None if on_approval == "wait" else on_approval
         if answer is None and self.on_change is None:
-            yield None
-        else:
-            yield asyncio.get_running_loop().create_task(follow_run(app, run_id, answer, self.on_change))
+            return None
+        return asyncio.get_running_loop().create_task(follow_run(app, run_id, answer, self.on_change))
 
 
 class AgentTool(SubAgent):
@@ -364,9 +369,8 @@ def _check_limits(options: RunOptions) -> None:
     """Raises `ConfigError`, and `TypeError` for an option that there is not."""
     if unknown := options.keys() - RunOptions.__annotations__.keys():
         raise TypeError(f"a run has no option {min(unknown)!r}; it has: {', '.join(RunOptions.__annotations__)}")
-    for name, expected in (("max_turns", Count), ("max_tokens", Count), ("max_usd", float), ("key", str)):
-        if (value := options.get(name)) is not None:
-            _check_options({name: (value, expected)})
+    limits = {"max_turns": Count | None, "max_tokens": Count | None, "max_usd": float | None, "key": str | None}
+    _check_options({name: (options.get(name), expected) for name, expected in limits.items()})
 
 
 async def _begin_turn(app: App, spec: TurnSpec, session: str, key: str) -> Run:

@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, closing, suppress
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -19,7 +19,7 @@ import msgspec
 from tailrace.api.async_agent import Agent
 from tailrace.api.callback_text import CallbackText, ForCallback, TextBeforeTools, ToolBegan, ToolEnded
 from tailrace.api.run_companion import Answer, OnApproval
-from tailrace.api.run_stream import RunResult, RunStream
+from tailrace.api.run_stream import RunResult
 from tailrace.app.models import chosen
 from tailrace.config.load import Config, load
 from tailrace.config.presets import PRESETS
@@ -32,8 +32,6 @@ from tailrace.wire.dialects import CHAT
 T = TypeVar("T")
 _LAST_WORDS_S = 5.0  # how long an interrupted conversation waits for its turn to end
 StreamCallback = Callable[[str | None], object]
-
-
 CUSTOM: Final = "custom"  # the provider's name where only a `base_url` is given
 KEY_VARIABLE: Final = "AIAGENT_API_KEY"  # holds the `api_key` in this agent's config alone
 _PREFERENCES: Final = {  # OpenRouter's `provider` object
@@ -80,13 +78,9 @@ def _with_provider(config: Config, name: str, asked: Mapping[str, Any]) -> Confi
         settings = msgspec.structs.replace(settings, key_env=KEY_VARIABLE)
     if preferences := {field: asked[argument] for argument, field in _PREFERENCES.items() if argument in asked}:
         before: JsonObject = settings.extra_body.get("provider") or {}
-        extra_body = {**settings.extra_body, "provider": {**before, **_plain(preferences)}}
+        extra_body = {**settings.extra_body, "provider": {**before, **preferences}}
         settings = msgspec.structs.replace(settings, extra_body=extra_body)
     return msgspec.structs.replace(config, providers={**config.providers, name: settings}, environment=environment)
-
-
-def _plain(preferences: Mapping[str, str | Sequence[str]]) -> JsonObject:
-    return {field: value if isinstance(value, str) else list(value) for field, value in preferences.items()}
 
 
 class _Question(NamedTuple):
@@ -255,7 +249,6 @@ class AIAgent:
             put(question)
             return await asyncio.wrap_future(question.answer)
 
-        run: RunStream[str] | None = None
         try:
             async with self._agent.stream(text, on_approval=ask if self.on_approval is not None else None) as run:
                 async for event in run:
@@ -265,12 +258,6 @@ class AIAgent:
         except ConfigError as exc:  # as Hermes tells it
             failed: RunResult[str] = RunResult("", "failed", Usage(), RunFailure("permanent", str(exc)))
             return await self._as_dict(failed)
-        except asyncio.CancelledError:
-            if run is not None:  # it was told to stop: let it say its last words
-                with suppress(TimeoutError, TailraceError):
-                    async with asyncio.timeout(_LAST_WORDS_S):
-                        await run.result()
-            raise
         finally:
             put(None)
 

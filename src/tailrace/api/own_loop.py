@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+import sys
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import aclosing, closing
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -13,30 +14,46 @@ T = TypeVar("T")
 
 
 def run_in_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What the work returns or raises, run by a loop in a thread of its own. A wait that is interrupted, as by Ctrl-C,
-    cancels the work and is raised when that has ended."""
-    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
-    outcome: Future[T] = Future()
+    """What the work returns or raises, run by a loop in a thread of its own."""
 
-    async def main() -> T:
-        task = asyncio.ensure_future(work())
-        begun.set_result((asyncio.get_running_loop(), task))
-        return await task
+    async def once() -> AsyncGenerator[T, None]:
+        yield await work()
+
+    with closing(iterate_in_own_loop(once)) as items:
+        return next(items)
+
+
+def iterate_in_own_loop(work: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
+    """What the work yields, made by a loop in a thread of its own, one item ahead of the caller. Closing it, and a wait
+    that is interrupted, as by Ctrl-C, cancel the work and wait until that has ended."""
+    made: SimpleQueue[tuple[T] | None] = SimpleQueue()  # None: nothing more comes
+    wanted = asyncio.Semaphore(0)
+    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+    loop = runner.get_loop()
+
+    async def make() -> None:
+        try:
+            async with aclosing(work()) as items:
+                async for item in items:
+                    made.put((item,))
+                    await wanted.acquire()
+        finally:
+            loop.stop()
 
     def run() -> None:
-        try:
-            outcome.set_result(asyncio.run(main()))
-        except BaseException as exc:  # noqa: BLE001 - raised in the caller's thread
-            outcome.set_exception(exc)
+        with runner:
+            loop.run_forever()
 
-    thread = Thread(target=contextvars.copy_context().run, args=(run,), name="tailrace-run", daemon=True)
+    making = asyncio.run_coroutine_threadsafe(make(), loop)
+    making.add_done_callback(lambda _: made.put(None))
+    thread = Thread(target=run, name="tailrace-run", daemon=True)
     thread.start()
     try:
-        return outcome.result()
-    except BaseException:
-        if not outcome.done():
-            loop, task = begun.result()
-            loop.call_soon_threadsafe(task.cancel)
-        raise
+        while (item := made.get()) is not None:
+            yield item[0]
+            loop.call_soon_threadsafe(wanted.release)
+        making.result()
     finally:
-        thread.join()
+        making.cancel()
+        if not sys.is_finalizing():  # then no other thread runs any more
+            thread.join()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from itertools import chain
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 import msgspec
@@ -34,9 +33,10 @@ _GROWTH: Final = 0.05  # of the text, from one draft to the next: all drafts of 
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
-    """How a run ended. `output` is its object, where the agent has a type for it, else the text. `text` is exactly what
-    was streamed since the last tool. `error` says why it did not complete; `not_executed` what the model wanted to do
-    and was denied, refused or lost, also in a run that completed. `messages` are the question and all that followed."""
+    """How a run ended. `output` is its object, where the agent has a type for it, else the text; it raises `RunFailed`
+    for a run that did not complete. `text` is exactly what was streamed since the last tool, however the run ended.
+    `error` says why it did not complete; `not_executed` what the model wanted to do and was denied, refused or lost,
+    also in a run that completed. `messages` are the question and all that followed."""
 
     text: str
     status: RunStatus
@@ -47,10 +47,13 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
     messages: tuple[Message, ...] = ()
     value: OutputT | None = None
 
+    def __repr__(self) -> str:
+        outcome = f"output={self.value!r}" if self.completed else f"text={self.text!r}, error={self.error!r}"
+        return f"RunResult({outcome}, status={self.status!r}, usage={self.usage!r}, run_id={self.run_id!r})"
+
     @property
     def output(self) -> OutputT:
-        """Raises `RunFailed` where the run has brought no object."""
-        if self.value is None:
+        if self.value is None or not self.completed:
             raise self.failure()
         return self.value
 
@@ -65,6 +68,7 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
         return self
 
     def failure(self) -> RunFailed:
+        """What `output` and `raise_for_status` raise."""
         message = self.error.message if self.error is not None else f"the run is {self.status}"
         return RunFailed(message, status=self.status, kind=self.error.kind if self.error else "", run=self)
 
@@ -79,9 +83,8 @@ class RunStream(Generic[OutputT]):
         self._after = after
         self.id = run_id
 
-    async def __aiter__(self) -> AsyncIterator[AnyEvent]:
-        async for entry in self.entries:
-            yield entry.event
+    def __aiter__(self) -> AsyncIterator[AnyEvent]:
+        return (entry.event async for entry in self.entries)
 
     @property
     def events(self) -> AsyncIterator[AnyEvent]:
@@ -89,19 +92,16 @@ class RunStream(Generic[OutputT]):
         return aiter(self)
 
     @property
-    async def entries(self) -> AsyncGenerator[Entry, None]:
+    def entries(self) -> AsyncIterator[Entry]:
         """The events with their numbers: `seq` of the last one that was seen is the next `after`."""
-        async for batch in follow(self._app.journal, self.id, after=self._after):
-            for entry in batch:
-                yield entry
+        batches = follow(self._app.journal, self.id, after=self._after)
+        return (entry async for batch in batches for entry in batch)
 
     @property
-    async def changes(self) -> AsyncGenerator[Change, None]:
+    def changes(self) -> AsyncIterator[Change]:
         """What a viewer is told: texts, calls, questions, the end."""
         view = RunView()
-        async for batch in follow(self._app.journal, self.id, after=self._after):
-            for change in chain.from_iterable(map(view.apply, batch)):
-                yield change
+        return (change async for entry in self.entries for change in view.apply(entry))
 
     @property
     async def text(self) -> AsyncIterator[str]:
@@ -118,19 +118,22 @@ class RunStream(Generic[OutputT]):
 
     @property
     async def partial(self) -> AsyncIterator[OutputT]:
-        """The object as far as it has come, again and again: a field that has not come is None, nothing is validated
-        yet, and an answer that is repaired begins anew. Raises as `text`, and `TypeError` without an `output` type."""
+        """The object as far as it has come, each time that there is more: a field that has not come is None. The whole
+        one, and it alone, is validated; an answer that is repaired begins anew. Raises as `text`, and `TypeError`
+        without an `output` type."""
         if self._output is None:
             raise TypeError("an agent without output= has no object; read run.text")
-        answer, size, due = PartialAnswer(self._output.parsed_schema), 0, 0.0
+        answer, size, due, shown = PartialAnswer(self._output.parsed_schema), 0, 0.0, None
         async for change in self.changes:
             if isinstance(change, TextWithdrawn) or (isinstance(change, TextGrew) and change.ends):
-                answer, size, due = PartialAnswer(self._output.parsed_schema), 0, 0.0
+                answer, size, due, shown = PartialAnswer(self._output.parsed_schema), 0, 0.0, None
             elif isinstance(change, TextGrew):
                 answer.feed(change.text)
                 size += len(change.text)
-                if size >= due and (draft := self._output.draft(answer.value_so_far)) is not None:
-                    due = size * (1 + _GROWTH)
+                if size < due or answer.is_whole or (value := answer.value_so_far) == shown:
+                    continue
+                due, shown = size * (1 + _GROWTH), value
+                if (draft := self._output.draft(value)) is not None:
                     yield draft
             elif isinstance(change, Ended):
                 yield (await self.result()).output
@@ -160,4 +163,5 @@ class RunStream(Generic[OutputT]):
         return await self._app.steering.steer(self.id, read, by=REQUESTER)
 
     async def stop(self) -> None:
+        """Ends the run; its text stays."""
         await self._app.agents.stop(self.id)

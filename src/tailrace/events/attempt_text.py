@@ -53,6 +53,8 @@ class AttemptText:
     @property
     def text(self) -> str:
         match self._runs:
+            case []:
+                return ""
             case [(_, [text])]:  # of one attempt, and joined or short
                 return text
             case _:

@@ -41,7 +41,7 @@ from tailrace.errors import ConfigError
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.tools.context import Context, given_deps
-from tailrace.tools.typed import invalid_arguments, preview_of, schema_of
+from tailrace.tools.typed import TypedTool, schema_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +55,7 @@ _ENTRY: Final = re.compile(r"^(\s*)\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
 _MUTABLE: Final = (list, dict, set, bytearray)
 
 
-class FunctionTool(Generic[P, R]):
+class FunctionTool(TypedTool[Any], Generic[P, R]):
     """A function as a tool. Call it like the function; hand it to an agent like a tool."""
 
     def __init__(
@@ -83,20 +83,14 @@ class FunctionTool(Generic[P, R]):
         if effect not in (effects := get_args(FunctionEffect)):
             raise TypeError(f"{self._name}: effect is one of {', '.join(effects)}; found {effect!r}")
         summary, described = _described(inspect.getdoc(function) or "")
-        self._context, self._context_type, self._args = _signature(function, self._name, described)
-        self.spec = ToolSpec(self._name, description or summary, _schema(self._args, self._name))
+        self._context, self._context_type, self.Args = _signature(function, self._name, described)
+        self.spec = ToolSpec(self._name, description or summary, _schema(self.Args, self._name))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<tool {self._name}>"
-
-    def invalid(self, args: JsonObject) -> str:
-        return invalid_arguments(args, self._args)
-
-    def preview(self, args: JsonObject) -> str:
-        return preview_of(args)
 
     def effect(self, args: JsonObject) -> Effect:
         if self._effect == "none":
@@ -110,8 +104,8 @@ class FunctionTool(Generic[P, R]):
             if isinstance(kind, type) and not isinstance(found := given_deps(), kind):
                 raise ConfigError(f"the tool {self._name} wants deps={kind.__name__}(…), found {found!r}")
 
-    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
-        values = msgspec.structs.asdict(msgspec.convert(args, self._args, strict=False))
+    async def execute(self, args: msgspec.Struct, context: ToolContext) -> ToolOutcome:
+        values = msgspec.structs.asdict(args)
         if self._context:
             values[self._context] = context if self._context_type is ToolContext else Context(context)
         call: Callable[..., Any] = self._function

@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from tailrace.agent.service import AgentService
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.events import SubRunStarted, ToolCallChunk, UsageRecorded
-from tailrace.messages import JsonObject, ToolSpec, user
-from tailrace.ports import CallContext, Effect, Journal, Run, Tool, ToolContext, ToolOutcome
+from tailrace.messages import ToolSpec, user
+from tailrace.ports import CallContext, Journal, Run, Tool, ToolContext, ToolOutcome
 from tailrace.runs.recovery import finished
 from tailrace.runs.signals import run_beside
 from tailrace.runs.view import RunView, changes
-from tailrace.tools.typed import Arguments, invalid_arguments, preview_of, schema_of
+from tailrace.tools.typed import Arguments, TypedTool, failed, schema_of
 
 N = TypeVar("N", int, float)
 
@@ -31,9 +31,10 @@ class SubAgentArguments(Arguments):
     input: str
 
 
-class SubAgent:
+class SubAgent(TypedTool[SubAgentArguments]):
     """The tool. `turn` is what each of its runs is made from."""
 
+    Args = SubAgentArguments
     repeatable = True  # the run that has begun goes on
     parallel = True
 
@@ -41,17 +42,8 @@ class SubAgent:
         self.spec = ToolSpec(name, description, schema_of(SubAgentArguments))
         self.turn = turn
 
-    def invalid(self, args: JsonObject) -> str:
-        return invalid_arguments(args, SubAgentArguments)
-
-    def preview(self, args: JsonObject) -> str:
-        return preview_of(args)
-
-    def effect(self, _args: JsonObject) -> Effect:
-        return Effect()
-
-    async def run(self, _args: JsonObject, _context: ToolContext) -> ToolOutcome:
-        return ToolOutcome("An agent is called by a turn alone.", ok=False)
+    async def execute(self, _args: SubAgentArguments, _context: ToolContext) -> ToolOutcome:
+        return failed("An agent is called by a turn alone.")
 
 
 def called_by(
@@ -74,10 +66,10 @@ class CalledAgent(SubAgent):
         self._caller = caller
         self._caller_spec = spec
 
-    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: SubAgentArguments, context: ToolContext) -> ToolOutcome:
         if not isinstance(context, CallContext):
-            return await super().run(args, context)
-        run = await self._begun(args["input"], context)
+            return await super().execute(args, context)
+        run = await self._begun(args.input, context)
         context.record(SubRunStarted(run.id, self.spec.name, context.call_index))
         try:
             await run_beside(self._agents.see_to_end(run.id), self._show(run, context))
@@ -91,7 +83,7 @@ class CalledAgent(SubAgent):
         words = end.output or (end.error.message if end.error is not None else end.status)
         return ToolOutcome(words, ok=end.status == "completed")
 
-    async def _begun(self, text: Any, context: CallContext) -> Run:
+    async def _begun(self, text: str, context: CallContext) -> Run:
         caller, budget = self._caller_spec, context.budget()
         spec = msgspec.structs.replace(
             self.turn,

@@ -52,7 +52,7 @@ class PartialAnswer:
         self._wrapped = may_be_wrapped(schema)
         self._text: list[str] = []
         self._begun = False
-        self._ended = False
+        self.is_whole = False  # or too much of it has come to be read along
         self._stack: list[_Container] = []
         self._token: list[str] = []  # pieces of a text, number or word that is not complete, as they are written
         self._kind = ""  # of that token: "string", "key" or "scalar"
@@ -68,8 +68,8 @@ class PartialAnswer:
         self._text.append(piece)
         self._chars += len(piece)
         if len(piece) > MAX_PIECE_CHARS or self._chars > MAX_CHARS or self._work > MAX_WORK:
-            self._ended = True  # the rest waits for the whole value, which is not checked on the loop
-        if self.problem or self._ended:
+            self.is_whole = True  # the rest waits for the whole value, which is not checked on the loop
+        if self.problem or self.is_whole:
             return self.problem
         try:
             self._read(self._json_in(piece))
@@ -108,7 +108,7 @@ class PartialAnswer:
 
     def _read(self, piece: str) -> None:
         at = 0
-        while at < len(piece) and not self._ended and self._work <= MAX_WORK:
+        while at < len(piece) and not self.is_whole and self._work <= MAX_WORK:
             if self._kind in ("string", "key"):
                 at = self._in_text(piece, at)
             elif self._kind:
@@ -116,7 +116,7 @@ class PartialAnswer:
             else:
                 self._between(piece[at])
                 at += 1
-        if self._ended and not self._wrapped and piece[at:].strip(_SPACE):
+        if self.is_whole and not self._wrapped and piece[at:].strip(_SPACE):
             raise _Invalid("there is more than JSON in the answer")
 
     def _between(self, char: str) -> None:
@@ -270,7 +270,7 @@ class PartialAnswer:
                 place = self._place(inside=True)
                 raise _Invalid(f"{place}{problem[1:]}" if problem.startswith("/:") else place.rstrip("/") + problem)
         if not self._stack:
-            self._ended, self._value = True, value
+            self.is_whole, self._value = True, value
             return
         top = self._stack[-1]
         top.size += size

@@ -1,0 +1,3 @@
+from agents import Agent, Runner
+
+print(Runner.run_sync(Agent("guide", model="gpt-5"), "Name a river.").final_output)

@@ -1,0 +1,3 @@
+from pydantic_ai import Agent
+
+print(Agent("openai:gpt-5").run_sync("Name a river.").output)

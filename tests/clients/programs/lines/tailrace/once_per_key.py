@@ -1,0 +1,3 @@
+from tailrace import Agent
+
+print(Agent(model="openai/gpt-5").run_sync("Name a river.", key="w1/1").output)
