@@ -112,7 +112,7 @@ def build(
         metrics=metrics,
         timing=timing,
         max_requests=settings.max_requests,
-        body_budget=BodyBudget(ARRIVING_BYTES + max(max_body_bytes, max_body_bytes * BODIES_AT_ONCE // workers)),
+        body_budget=BodyBudget((max_body_bytes + ARRIVING_BYTES) * max(workers, BODIES_AT_ONCE) // workers),
     )
     app.agents.on_running = pipeline.metrics.running.set
     app.platforms_down.watch(lambda name, down: pipeline.metrics.platforms_down.set(int(down), name))
