@@ -213,7 +213,8 @@ class NamedTool(Value, gc=False):
     name: str
 
 
-DEFAULT_MAX_ANSWER_CHARS = 32 * 1024 * 1024
+MAX_ANSWER_CHARS = 8 * 1024 * 1024  # its history is sent again with every call (O178)
+MAX_RAW_ANSWER_CHARS = 64 * 1024 * 1024
 
 
 class ModelRequest(Value, gc=False):
@@ -227,7 +228,7 @@ class ModelRequest(Value, gc=False):
     parallel_tool_calls: bool | None = None
     web_search: WebSearch | None = None
     max_tokens: int | None = None
-    max_answer_chars: int = DEFAULT_MAX_ANSWER_CHARS  # of text, thoughts and arguments: more ends the answer (O178)
+    max_answer_chars: int = MAX_ANSWER_CHARS  # of text, thoughts and arguments: more ends the answer (O178)
     temperature: float | None = None
     top_p: float | None = None
     stop: tuple[str, ...] = ()

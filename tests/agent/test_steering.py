@@ -17,8 +17,8 @@ from tailrace.events import (
     SteerReturned,
     ToolOutputRecorded,
 )
-from tailrace.events.steers import MAX_PENDING_STEERS, Steers
-from tailrace.messages import Message, Text, ToolCall, ToolResult, assistant, user
+from tailrace.events.steers import MAX_PENDING_CHARS, MAX_PENDING_STEERS, SteerInput, Steers
+from tailrace.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
 
 LS = ToolCall("c1", "terminal", '{"command":"ls"}')
 LOOKING = Message("assistant", (Text("Looking."), LS))
@@ -129,3 +129,18 @@ def test_a_message_beyond_the_limit_is_returned_at_once() -> None:
         steers.apply(SteerAccepted(f"s{number}", "x"))
     facts = facts_of(steer_signal("late", "x", ""), steers)
     assert facts == [SteerAccepted("late", "x"), SteerReturned("late", "too_many")]
+
+
+def test_messages_that_are_too_large_together_are_returned_at_once() -> None:
+    """One alone is as large as its request may be."""
+    steers, large = Steers(), "x" * (MAX_PENDING_CHARS + 1)
+    image: SteerInput = (Image(data="x" * MAX_PENDING_CHARS, media_type="image/png"),)
+    (first,) = facts_of(steer_signal("first", large, ""), steers)
+    assert isinstance(first, SteerAccepted)
+    steers.apply(first)
+    waiting: tuple[SteerInput, ...] = ("x", image)
+    for given in waiting:
+        facts = facts_of(steer_signal("late", given, ""), steers)
+        assert facts == [SteerAccepted("late", given), SteerReturned("late", "too_many")]
+    steers.apply(SteerCommitted("first"))
+    assert facts_of(steer_signal("late", image, ""), steers) == [SteerAccepted("late", image)]

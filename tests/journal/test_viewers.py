@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from events.test_events import FACTS, STREAM_EVENTS
 from journal.stores import Store
 from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to_json, event_type
-from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, WINDOW_ENTRIES, Tail
+from tailrace.journal.live_tail import LONG_BYTES, PAGE_BYTES, PAGE_ENTRIES, WINDOW_ENTRIES, Tail
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -229,6 +229,16 @@ async def test_F75_the_tail_keeps_a_window_however_long_the_run() -> None:
     kept = [after for after in range(20 * WINDOW_ENTRIES) if tail.entries_after(after)]
     assert WINDOW_ENTRIES <= len(kept) <= 2 * WINDOW_ENTRIES
     assert tail.entries_after(0) is None
+
+
+async def test_O178_a_window_of_long_entries_is_a_short_one() -> None:
+    tail = Tail(last_seq=0)
+    for seq in range(1, WINDOW_ENTRIES):
+        batch = Batch((Entry(seq, MessageChunk("x")),))
+        batch.stored = bytes(LONG_BYTES * WINDOW_ENTRIES)
+        tail.publish(batch)
+        assert tail.entries_after(seq - 1) == batch
+    assert sum(bool(tail.entries_after(after)) for after in range(WINDOW_ENTRIES)) <= 2
 
 
 async def test_batches_are_taken_whole_and_joined_once() -> None:

@@ -27,6 +27,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.messages import (
+    MAX_ANSWER_CHARS,
     AnyDelta,
     Completion,
     Message,
@@ -50,7 +51,6 @@ from tailrace.runs.failures import failure_of, is_media_refused, is_too_long, ta
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.token_estimate import message_tokens
 
-MAX_ANSWER_CHARS = 6 * 1024 * 1024  # of one answer: its history is sent again with every call (O178)
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
 _LEAST_TOO_LONG = 1000  # tokens: a shorter conversation is refused for something else, the tools that are offered say
 MAX_REPAIRS = 2  # of one turn's answers

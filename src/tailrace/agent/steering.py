@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from tailrace.events import AnyEvent, SteerAccepted, SteerReturned
-from tailrace.events.steers import MAX_PENDING_STEERS, SteerInput, Steers
+from tailrace.events.steers import SteerInput, Steers
 from tailrace.ports import Signal
 
 STEER: Final = "steer"
@@ -36,5 +36,4 @@ def facts_of(signal: Signal, steers: Steers) -> list[AnyEvent]:
     if signal.name != STEER or known is not None:
         return []
     accepted = SteerAccepted(steer_id, msgspec.convert(signal.payload["input"], SteerInput), signal.by)
-    is_full = len(steers.pending) >= MAX_PENDING_STEERS
-    return [accepted, SteerReturned(steer_id, "too_many")] if is_full else [accepted]
+    return [accepted, SteerReturned(steer_id, "too_many")] if steers.is_full(accepted.input) else [accepted]

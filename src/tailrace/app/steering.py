@@ -21,7 +21,7 @@ from tailrace.agent.steering import steer_signal, take_back_signal
 from tailrace.errors import RunParked, RunSealed, SteerRefused
 from tailrace.events import SteerSoFar
 from tailrace.events.speakers import SpokenBy, marked_message, spoken_from_elsewhere
-from tailrace.events.steers import MAX_PENDING_STEERS, input_of
+from tailrace.events.steers import MAX_PENDING_CHARS, MAX_PENDING_STEERS, input_of
 from tailrace.messages import Message, user
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.runs.recovery import follow
@@ -69,7 +69,7 @@ class Steering:
             raise _not_steerable(run_id, "has ended")
         if run.parked is not None:
             raise _not_steerable(run_id, "is set aside")
-        if len(view.steers.pending) >= MAX_PENDING_STEERS:
+        if view.steers.is_full(given):
             raise _too_many(run_id)
         try:
             await self._journal.signal(run_id, steer_signal(steer_id, given, by))
@@ -194,5 +194,5 @@ def _not_steerable(run_id: str, why: str) -> SteerRefused:
 
 
 def _too_many(run_id: str) -> SteerRefused:
-    message = f"{MAX_PENDING_STEERS} messages wait for the next model call of run {run_id}; try again after it"
-    return SteerRefused(message, "too_many_steers")
+    limits = f"{MAX_PENDING_STEERS} messages, of {MAX_PENDING_CHARS // 1_000_000} MB together"
+    return SteerRefused(f"run {run_id} takes {limits}; try again after its next model call", "too_many_steers")

@@ -37,8 +37,10 @@ from tailrace.messages import (
     EventDelta,
     EventRunDelta,
     JsonObject,
+    Message,
     NativeDelta,
     ReasoningDelta,
+    Text,
     TextDelta,
     ToolCallDelta,
     Usage,
@@ -57,10 +59,12 @@ from tailrace.wire.dialects import DIALECTS, RESPONSES
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.reasoning_seal import named_field
 from tailrace.wire.responses.relayed_items import ENDINGS
+from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 from tailrace.wire.translation.message_deltas import message_deltas
 
 CALL_KIND: Final = "call"
 FLUSH_EVERY_S: Final = 1.0
+MAX_RECORDED_CHARS: Final = 4 * 1024 * 1024  # of a plain request's answer, which its client has whole (O178)
 REQUEST_LEASE_S: Final = 86_400.0  # of a plain request: no other process can take it over
 
 
@@ -133,6 +137,7 @@ class CallLog(DeltaLog):
         )
         self.usage = logged.usage
         self._began_call = logged.began_call
+        self._room = MAX_RECORDED_CHARS  # characters of a plain request's answer that its record still takes
         self._events_to_skip = resumed.last_event if resumed is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease
@@ -193,8 +198,8 @@ class CallLog(DeltaLog):
         thinking = False  # the pieces are thoughts
         for delta in deltas:
             if delta.__class__ is TextDelta or delta.__class__ is ReasoningDelta:
-                if delta.choice:
-                    self.several = True
+                if delta.choice or self._room < 0:
+                    self.several = self.several or bool(delta.choice)
                     continue
                 if thinking is not (delta.__class__ is ReasoningDelta):
                     events += _chunk("".join(pieces), thinking=thinking)
@@ -221,6 +226,25 @@ class CallLog(DeltaLog):
                     kept.append(event)
         self._relays = self._relays or bool(kept)
         return [ProviderEvents(RESPONSES.name, tuple(kept))] if kept else []
+
+    def _add(self, events: Sequence[AnyEvent]) -> None:
+        """The record of a plain request has the beginning of a long answer."""
+        kept: list[AnyEvent] = []
+        for event in events if self._flush_every_s else ():
+            if isinstance(event, MessageChunk | ReasoningChunk):
+                room, self._room = self._room, self._room - len(event.text)
+                kept += _chunk(event.text[: max(0, room)], thinking=isinstance(event, ReasoningChunk))
+                if room >= 0 > self._room:
+                    kept.append(GatewayNotice("cut", "The rest of this long answer is on no record."))
+            elif (
+                isinstance(event, MessageRecorded)
+                and message_tokens((event.message,)) * CHARS_PER_TOKEN > MAX_RECORDED_CHARS
+            ):
+                said = (Text(self.text),) if self.text else ()
+                kept.append(MessageRecorded(Message("assistant", said), event.stop, event.stop_sequence))
+            else:
+                kept.append(event)
+        super()._add(kept if self._flush_every_s else events)
 
     def _is_new(self, event: JsonObject) -> bool:
         """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered

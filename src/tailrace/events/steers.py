@@ -12,6 +12,7 @@ from tailrace.events.attempts import Event
 from tailrace.messages import File, Image, Message, Text, Value
 
 MAX_PENDING_STEERS = 32  # of one run
+MAX_PENDING_CHARS = 32_000_000  # of all that wait, but for a single one
 SteerInput: TypeAlias = str | tuple[Text | Image | File, ...]
 SteerState = Literal["accepted", "committed", "returned"]
 ReturnReason = Literal["taken_back", "too_many", "run_stopped", "run_ended"]
@@ -84,6 +85,18 @@ class Steers:
     def pending(self) -> list[SteerAccepted]:
         """Those that wait for the next model call."""
         return [each.accepted for each in self._known.values() if each.state == "accepted"] if self._known else []
+
+    def is_full(self, given: SteerInput) -> bool:
+        """Whether no further message is taken, or not this one."""
+        waiting = self.pending
+        chars = sum(_chars(each.input) for each in waiting) + _chars(given)
+        return len(waiting) >= MAX_PENDING_STEERS or bool(waiting and chars > MAX_PENDING_CHARS)
+
+
+def _chars(given: SteerInput) -> int:
+    if isinstance(given, str):
+        return len(given)
+    return sum([len(part.text if isinstance(part, Text) else part.data + part.url) for part in given])
 
 
 def input_of(message: Message) -> SteerInput:

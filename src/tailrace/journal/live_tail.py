@@ -1,9 +1,8 @@
 """The live tail: the newest entries of one run, and the viewers that wait for the next.
 
 Owns waking and sharing, nothing else. The journal publishes committed entries to it; it never reads storage itself.
-There is one `Tail` per run for any number of viewers. A viewer is a cursor: no queue, no task, no copy. A viewer that
-has everything is handed what is committed by a call, without waking a task: up to `AT_ONCE` viewers in the tick of the
-commit, more of them in rounds, so that other runs have their share of the loop (decision 21).
+There is one `Tail` per run for any number of viewers. A viewer is a cursor: no queue, no task, no copy. One that has
+everything is handed what is committed by a call, without waking a task (decision 21).
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from tailrace.journal.waiters import Waiters
 from tailrace.ports import Batch, LogPage
 
 WINDOW_ENTRIES = 64  # kept for viewers that are nearly up to date; the others read from storage
+LONG_BYTES = 4096  # a batch counts in a window once more for each so many stored bytes
 PAGE_ENTRIES = 1024  # the most that a viewer far behind is given at a time
 PAGE_LINES = 256  # the same for a viewer of entries as they are stored
 PAGE_BYTES = 64 * 1024
@@ -33,13 +33,11 @@ NOTHING = Batch()
 class LiveViewers:
     """The viewers of one run that have everything up to their cursors, and when they are offered what is published.
 
-    Up to `AT_ONCE` viewers have it in the tick of the commit. More have it in rounds: `AT_ONCE` in each tick, so
-    that other runs are served in between, and then a pause. What is published meanwhile is held for the next round, and
-    each viewer gets it in one piece. The length of the pause depends on the number of viewers and not on the time they
-    took, so that every machine offers the same pieces.
-
-    1,000 viewers, against a callback per 100 viewers: -70 % CPU per viewer and token at 200 tokens/s (0.7 in place of
-    2.3 µs), -45 % at 100/s; a timer beside it is 4 ms late (p99) in place of 12 (`python -m bench fast_paths`).
+    Up to `AT_ONCE` viewers have it in the tick of the commit. More have it in rounds: `AT_ONCE` in each tick, and then
+    a pause, in which what is published is held for the next round. Its length depends on the number of viewers alone,
+    so that every machine offers the same pieces. 1,000 viewers, against a callback per 100 viewers: -70 % CPU per
+    viewer and token at 200 tokens/s (0.7 in place of 2.3 µs), -45 % at 100/s; a timer beside it is 4 ms late (p99) in
+    place of 12 (`python -m bench fast_paths`).
     """
 
     __slots__ = ("_held", "_held_bytes", "_held_entries", "_next", "_not_before", "_viewers")
@@ -145,6 +143,10 @@ def _cut(batches: Sequence[Batch], entries: Sequence[Entry]) -> Batch:
     return cut
 
 
+def _weight(batch: Batch) -> int:
+    return len(batch) + len(batch.stored) // LONG_BYTES
+
+
 def _is_page(entries: int, stored_bytes: int) -> bool:
     return entries == 1 or (entries <= PAGE_LINES and stored_bytes <= PAGE_BYTES)
 
@@ -191,7 +193,7 @@ class Tail(Waiters):
         self.ended = last.event.__class__ is RunFinished
         self.failure = None
         self._batches.append(batch)
-        self._kept += len(batch)
+        self._kept += _weight(batch)
         if self._window is not None and self._kept > 2 * self._window:
             self._shrink(self._window)
         self.live.offer(batch)
@@ -203,7 +205,7 @@ class Tail(Waiters):
     def _shrink(self, window: int) -> None:
         drop = 0
         while self._kept > window and drop < len(self._batches) - 1:
-            self._kept -= len(self._batches[drop])
+            self._kept -= _weight(self._batches[drop])
             drop += 1
         del self._batches[:drop]
 

@@ -34,7 +34,8 @@ def line_with_reasoning(line: StoredLine) -> StoredLine | None:
 
 def line_without_reasoning(line: StoredLine) -> StoredLine | None:
     """The same without what the model thought: None for an entry that is nothing else."""
-    if line.type not in _WITH_REASONING:
+    kind = line.type
+    if kind not in _WITH_REASONING or (kind == b"message_recorded" and b'"type":"reasoning"' not in line.json):
         return line
     shown = [StoredLine(line.seq, line.attempt, events.to_json(each.event)) for each in without_reasoning([line.entry])]
     return shown[0] if shown else None

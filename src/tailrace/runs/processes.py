@@ -2,9 +2,7 @@
 
 A heartbeat is a number in the journal's small state that keeps changing. Clocks of machines differ, so no time is
 stored: a process counts as gone when its heartbeat has not changed for `lease_s` by the watcher's own monotonic clock,
-or when the journal knows that it is dead. A process whose own heartbeat is that old must expect to have been replaced.
-
-Owns which processes live and which of them goes on with which run. Leases of runs are the journal's.
+or when the journal knows that it is dead. One whose own heartbeat is that old must expect to have been replaced.
 """
 
 from __future__ import annotations

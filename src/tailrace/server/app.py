@@ -18,7 +18,7 @@ from tailrace.errors import TailraceError
 from tailrace.plugins.installed import installed
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
-from tailrace.server.http.body_budget import BodyBudget
+from tailrace.server.http.body_budget import ARRIVING_BYTES, BodyBudget
 from tailrace.server.http.listener import ConnectionLimits, listening
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
@@ -112,7 +112,7 @@ def build(
         metrics=metrics,
         timing=timing,
         max_requests=settings.max_requests,
-        body_budget=BodyBudget(max(max_body_bytes, max_body_bytes * BODIES_AT_ONCE // workers)),
+        body_budget=BodyBudget((max_body_bytes + ARRIVING_BYTES) * max(workers, BODIES_AT_ONCE) // workers),
     )
     app.agents.on_running = pipeline.metrics.running.set
     app.platforms_down.watch(lambda name, down: pipeline.metrics.platforms_down.set(int(down), name))

@@ -1,17 +1,8 @@
 """When a server looks for garbage in reference cycles: when few streams would wait for it.
 
-A collection takes time for each object that it looks at, and every stream waits meanwhile. Requests leave no cycles
-behind (L148), so it finds next to nothing. Therefore:
-
-- what is there after start-up is frozen: no collection looks at it again;
-- the youngest generation is collected by the interpreter, whenever so many objects are there more than before. While
-  streams end, their old objects hide new ones from that count, so a busy server collects it from time to time too;
-- older objects are looked at by a full collection, made here: when few requests are in flight, or when memory has
-  grown by a lot, even if streams wait for it.
-
-docs/decisions/0016-garbage-collector.md has the pauses by threshold.
-
-What is freed goes back to the system: see `return_freed_memory`.
+Requests leave no cycles behind (L148), so what is there after start-up is frozen, the youngest generation is collected
+by count, and a full collection is made when few requests are in flight or memory has grown by a lot
+(docs/decisions/0016-garbage-collector.md). What is freed goes back to the system: see `return_freed_memory`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Files and directories that their owner alone may read, whatever the umask: conversations, tool output, histories.
 
 Owns the modes. What is there with wider ones is tightened where it belongs to this user; what does not, or lies on a
-file system without modes, is left as it is: `tailrace doctor` says so.
-
-What root makes in another user's directory is that user's: a command that root runs on the home directory of a service
-must leave no file behind that the service itself cannot read.
+file system without modes, is left as it is: `tailrace doctor` says so. What root makes in another user's directory is
+that user's: no file that a service cannot read is left in its home directory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A parent process that starts worker processes, replaces those that die, and ends all of them together.
 
 Owns the processes and knows nothing of their work: `work` is called in each of them, after a fork. The parent runs no
-event loop and starts no thread, so a fork is a clean copy at any time, and the memory of what was imported before is
-shared. Parent and worker are joined by a socket pair. The kernel closes both ends with their process, however it died:
-a worker whose parent is gone stops as if it had been told to.
+event loop and starts no thread, so a fork is a clean copy at any time. Parent and worker are joined by a socket pair,
+whose ends the kernel closes with their process: a worker whose parent is gone stops as if it had been told to.
 """
 
 from __future__ import annotations
@@ -231,11 +230,15 @@ class WorkerProcesses:
             except ConnectionError:
                 told = b""
             if not told:
-                self._selector.unregister(slot.connection)
-                slot.connection.close()
-                slot.connection = None
+                self._disconnect(slot)
             elif READY in told:
                 self._become_ready(slot)
+
+    def _disconnect(self, slot: _Slot) -> None:
+        if slot.connection is not None:
+            self._selector.unregister(slot.connection)
+            slot.connection.close()
+            slot.connection = None
 
     def _become_ready(self, slot: _Slot) -> None:
         slot.ready = True
@@ -264,10 +267,7 @@ class WorkerProcesses:
 
     def _bury(self, slot: _Slot, code: int) -> None:
         self._hear(slot)  # it may have said that it serves before it died
-        if slot.connection is not None:
-            self._selector.unregister(slot.connection)
-            slot.connection.close()
-            slot.connection = None
+        self._disconnect(slot)
         pid, slot.pid = slot.pid, 0
         self._on_death(slot.index)
         if self._stop_by is not None:

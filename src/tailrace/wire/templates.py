@@ -42,6 +42,13 @@ _MAX_SAMPLES: Final = 4  # unused templates in a row after which learning is giv
 _LOOKS: Final = 3  # how often all that remains of a read is looked at together: its cost stays linear, whatever it has
 
 
+def joined(pieces: list[str]) -> str:
+    """Their text, which takes their place: a long one is not kept twice (O178)."""
+    if len(pieces) > 1:
+        pieces[:] = ["".join(pieces)]
+    return pieces[0] if pieces else ""
+
+
 class Template:
     """Bytes around the text, and where the text goes. In this form nothing but the text varies, and the padding against
     traffic analysis that some servers put behind it."""
@@ -75,7 +82,7 @@ class Template:
 
     @property
     def was_used(self) -> bool:
-        return len(self.pieces) > self.used_from
+        return len(self.pieces) != self.used_from  # fewer: they were joined
 
     def text_in(self, event: bytes) -> str | None:
         """The text, or None where this event, with its blank line, is not the template around one JSON string."""

@@ -18,12 +18,13 @@ from tailrace.errors import JournalError, RunOwned, StorageFailed
 from tailrace.events import AttemptStarted, MessageChunk, RunFinished, ToolCallChunk
 from tailrace.journal.sqlite import commits
 from tailrace.journal.sqlite import statements as row_statements
-from tailrace.journal.sqlite.commits import MAX_ROWS
+from tailrace.journal.sqlite.commits import LONG_BYTES, MAX_ROWS
 from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored import group_commit
 from tailrace.journal.stored import journal as stored_journal
 from tailrace.journal.wakeup_pipe import WakeupPipe
+from tailrace.messages import Usage
 from tailrace.ports import Durability, NewRun
 from tailrace.testing.conformance.sample_runs import everything, started, texts_of, written
 from tailrace.testing.conformance.wall_clock import WallClock
@@ -65,6 +66,21 @@ async def test_a_group_larger_than_a_statement_is_one_transaction(journal: Sqlit
     await journal.commit(lease)
     assert [statement.split()[0] for statement in told] == ["BEGIN", "INSERT", "INSERT", "COMMIT"]
     assert texts_of(await journal.read(run.id)) == [f"{number} " for number in range(MAX_ROWS + 10)]
+
+
+async def test_O178_no_statement_keeps_a_copy_of_a_long_text(journal: SqliteJournal) -> None:
+    """A cached statement holds what it was given last: it is run once more with nothing, which changes nothing."""
+    run, lease = await started(journal)
+    told = statements(journal)
+    for text in ("short", "long" * LONG_BYTES):
+        journal.append(lease, [MessageChunk(text)])
+        await journal.commit(lease)
+    await journal.seal(lease, RunFinished("completed", "short" + "long" * LONG_BYTES, Usage(), None, 1.0))
+    assert texts_of(await journal.read(run.id)) == ["short", "long" * LONG_BYTES]
+    inserts = [statement for statement in told if statement.startswith("INSERT INTO batches")]
+    ends = [statement for statement in told if statement.startswith("UPDATE heads SET state")]
+    assert [statement.count("NULL") > 6 for statement in inserts] == [False, False, True, False, True]
+    assert ["WHERE num = NULL" in statement for statement in ends] == [False, True]
 
 
 @asynccontextmanager

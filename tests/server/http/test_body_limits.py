@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.http_server import raw, running_server
-from tailrace.server.http.body_budget import FREE_BYTES, BodyBudget
+from tailrace.server.http.body_budget import ARRIVING_BYTES, FREE_BYTES, BodyBudget
 from tailrace.server.http.json_shape import (
     MAX_DEPTH,
     MAX_VALUES,
@@ -89,14 +89,13 @@ async def test_L140_a_body_of_too_many_values_gets_400(tmp_path: Path) -> None:
 @driven
 async def test_L143_bodies_are_bounded_together_and_given_back() -> None:
     budget = BodyBudget(1000, wait_s=5)
-    first, second, small = budget.claim(), budget.claim(), budget.claim()
-    await first.grow(FREE_BYTES + 600)
-    await small.grow(FREE_BYTES)
+    first, second = budget.claim(), budget.claim()
+    await first.grow(600)
     assert budget.left == 400
     with pytest.raises(TimeoutError):
-        await second.grow(FREE_BYTES + 500)
+        await second.grow(500)
     assert budget.left == 400
-    waiting = asyncio.ensure_future(second.grow(1))
+    waiting = asyncio.ensure_future(second.grow(501))
     await asyncio.sleep(1)
     assert not waiting.done()
     first.release()
@@ -104,16 +103,46 @@ async def test_L143_bodies_are_bounded_together_and_given_back() -> None:
     await waiting
     assert budget.left == 499
     second.release()
-    small.release()
     assert budget.left == 1000
+
+
+@driven
+async def test_L143_what_a_connection_holds_of_a_body_is_taken_until_the_body_is_here() -> None:
+    budget = BodyBudget(3 * ARRIVING_BYTES, wait_s=5)
+    large, small, third = budget.claim(), budget.claim(), budget.claim()
+    await large.grow(ARRIVING_BYTES)
+    await small.grow(ARRIVING_BYTES)
+    await large.grow(FREE_BYTES + 1)
+    with pytest.raises(TimeoutError):
+        await third.grow(ARRIVING_BYTES)
+    await small.grow(FREE_BYTES - 1)
+    small.arrived()  # it counts no more
+    large.arrived()
+    assert budget.left == 3 * ARRIVING_BYTES - FREE_BYTES - 1
+    large.release()
+    assert (budget.left, budget.holders) == (3 * ARRIVING_BYTES, 0)
+
+
+async def test_L143_a_body_without_room_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        budget = server.pipeline.body_budget
+        budget.wait_s = 0.05
+        holder = budget.claim()
+        await holder.grow(budget.left)
+        head = b"POST /runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2000000\r\n\r\n"
+        told = await raw(server.port(), head)  # and not a byte of the body
+        status, _ = await server.json("POST", "/runs", {"input": "x" * 1000})
+        holder.release()
+    assert (status, told[:13]) == (201, b"HTTP/1.1 503 "), told
+    assert b"Retry-After: 5\r\n" in told
 
 
 @driven
 async def test_L143_of_bodies_that_wait_for_each_other_one_is_refused_at_once() -> None:
     budget = BodyBudget(1000)
     first, second = budget.claim(), budget.claim()
-    await first.grow(FREE_BYTES + 600)
-    await second.grow(FREE_BYTES + 300)
+    await first.grow(600)
+    await second.grow(300)
     waiting = asyncio.ensure_future(first.grow(300))
     await asyncio.sleep(0)
     with pytest.raises(TimeoutError):
@@ -138,12 +167,12 @@ async def test_L143_what_does_not_fit_is_told_to_come_back(tmp_path: Path) -> No
     async with running_server(tmp_path, extra=(holding,), config="server: {max_body_mb: 0.2}\n") as server:
         budget = server.pipeline.body_budget
         whole = budget.left
-        budget.wait_s = 0.05
         large = b"x" * 200_000
         holders = [asyncio.ensure_future(server.client.post(server.url + "/v1/hold", data=large)) for _ in range(2)]
-        while budget.left > whole - 2 * (200_000 - FREE_BYTES):
+        while budget.left > whole - 2 * 200_000:
             held.clear()
             await held.wait()
+        budget.wait_s = 0.05
         status, told = await server.json("POST", "/v1/hold", "x" * 199_000)
         assert (status, told["error"]["code"]) == (503, "overloaded")
         go_on.set()

@@ -100,6 +100,24 @@ async def test_another_key_s_conversation_does_not_exist(tmp_path: Path) -> None
     assert [status for status, _ in refused] == [404, 404, 404]
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [{str(number): "" for number in range(17)}, {"k" * 65: ""}, {"k": "v" * 513}],
+    ids=["pairs", "key", "value"],
+)
+async def test_metadata_is_bounded_as_openai_has_it(tmp_path: Path, metadata: dict[str, str]) -> None:
+    most = {f"{number:064}": "v" * 512 for number in range(16)}
+    async with running_server(tmp_path) as server:
+        status, created = await server.json("POST", "/v1/conversations", {"metadata": most})
+        refused, told = await server.json("POST", "/v1/conversations", {"metadata": metadata})
+        path = f"/v1/conversations/{created['id']}"
+        again, _ = await server.json("POST", path, {"metadata": metadata})
+        _, shown = await server.json("GET", path)
+    assert (status, refused, again) == (200, 400, 400)
+    assert told["error"]["param"].startswith("metadata")
+    assert shown["metadata"] == most
+
+
 async def test_a_session_of_the_agent_s_is_a_conversation(tmp_path: Path) -> None:
     async with dialect_server(tmp_path, [reply("It turns.")]) as server, server.openai() as client:
         _, run = await server.post("/runs", {"input": "Turn it.", "session": "mill"})

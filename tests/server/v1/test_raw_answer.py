@@ -11,7 +11,9 @@ import aiohttp
 import pytest
 
 from server.dialect_api import DialectServer, dialect_server
-from tailrace.messages import JsonObject
+from tailrace.calls import call_log, raw_model
+from tailrace.events import GatewayNotice, MessageRecorded
+from tailrace.messages import MAX_ANSWER_CHARS, MAX_RAW_ANSWER_CHARS, JsonObject
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply, scenario
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -28,6 +30,45 @@ def ask(path: str, model: str, **fields: Any) -> JsonObject:
             return {"model": model, "messages": [{"role": "user", "content": question}], "max_tokens": 99, **fields}
         case _:
             return {"model": model, "messages": [{"role": "user", "content": question}], **fields}
+
+
+# ── how much ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_O178_a_raw_answer_may_be_longer_than_the_agent_s_and_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (MAX_ANSWER_CHARS, MAX_RAW_ANSWER_CHARS) == (8 << 20, 64 << 20)
+    monkeypatch.setattr(raw_model, "MAX_RAW_ANSWER_CHARS", 2000)
+    async with dialect_server(tmp_path, [reply("word " * 300), reply("word " * 2000)]) as server:
+        whole = await server.data(CHAT, ask(CHAT, "up-chat/ok", stream=True))
+        cut = await server.data(CHAT, ask(CHAT, "up-chat/ok", stream=True))
+    assert whole[-1] == "[DONE]"
+    assert "exceeds 2000 characters" in cut[-1]["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("model", ["up-chat/ok", "up-anthropic/ok"])
+async def test_O178_the_record_of_a_plain_answer_has_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, stream: bool
+) -> None:
+    """The client has all of it."""
+    monkeypatch.setattr(call_log, "MAX_RECORDED_CHARS", 40)
+    async with dialect_server(tmp_path) as server:
+        if stream:
+            sent = await server.data(CHAT, ask(CHAT, model, stream=True))
+            text = "".join(each["choices"][0]["delta"].get("content") or "" for each in sent[:-1] if each["choices"])
+        else:
+            _, answer = await server.post(CHAT, ask(CHAT, model))
+            text = answer["choices"][0]["message"]["content"]
+        (run,) = await server.app.journal.runs(kind="call")
+        facts = [entry.event for entry in await server.app.journal.read(run.id)]
+    assert run.finished is not None
+    assert (text, run.finished.status, run.finished.output) == (OK, "completed", OK[:40])
+    assert [fact.text for fact in facts if isinstance(fact, GatewayNotice)] == [
+        "The rest of this long answer is on no record."
+    ]
+    assert [fact.message.text for fact in facts if isinstance(fact, MessageRecorded)] == [OK[:40]]
 
 
 # ── what reaches the provider ────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import NoReturn
 
@@ -195,6 +196,55 @@ async def test_N164_a_steer_that_no_process_takes_is_returned_to_be_sent_again(
         end = (await socket.until(*ENDS))[-1]
     assert (failed["error"]["code"], failed["steer"]["input"]) == ("not_taken", "In metres.")
     assert end["response"]["status"] == "completed"
+
+
+async def test_a_connection_is_read_while_a_steer_waits_for_the_owner_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = asyncio.Event()
+
+    async def slow(*_args: object, **_named: object) -> NoReturn:
+        await taken.wait()
+        raise SteerRefused("no process takes messages for run run_1 now; try again", "not_taken")
+
+    async with dialect_server(tmp_path) as server, connected(server) as socket:
+        server.provider.flowing = Gate(2)
+        await socket.create(model="tailrace", input="How high is it?", stream_id="first")
+        first = (await socket.until("response.created"))[-1]["response"]["id"]
+        monkeypatch.setattr(server.app.steering, "steer", slow)
+        await socket.send(type="response.steer", previous_response_id=first, input="In metres.")
+        await socket.create(model="nosuch/none", input="Hello?", stream_id="second")
+        answered = (await socket.until("error"))[-1]
+        taken.set()
+        await socket.until("response.steer.failed")
+        server.provider.flowing.set()
+        end = (await socket.until(*ENDS))[-1]
+    assert (answered["stream_id"], end["response"]["status"]) == ("second", "completed")
+
+
+async def test_the_input_that_waits_on_a_connection_is_bounded(tmp_path: Path) -> None:
+    """Of steers that wait for results which the client never sends: in number, and in bytes."""
+    tool = {"type": "function", "name": "level", "parameters": {"type": "object", "properties": {}}}
+    body = {"model": "up-chat/ok", "tools": [tool], "input": "How high is it?"}
+    script = [reply(FIRST, call("level", {}))] * 3
+
+    sections = {"server": {"max_body_mb": 0.1}}
+    async with dialect_server(tmp_path, script, sections=sections) as server, connected(server) as socket:
+
+        async def steer(response: str, text: str) -> str:
+            await socket.send(type="response.steer", previous_response_id=response, input=text)
+            event = (await socket.until("response.steer.accepted", "response.steer.failed"))[-1]
+            return str(event.get("error", {}).get("code", "accepted"))
+
+        told: list[str] = []
+        for number in range(3):
+            server.provider.flowing = Gate(3)
+            await socket.create(**body, stream_id=str(number))
+            response = (await socket.until("response.created"))[-1]["response"]["id"]
+            told.append(await steer(response, "x" * 60_000 if number else "x"))
+            server.provider.flowing.set()
+            await socket.until("response.steer.pending", "response.completed")
+    assert told == ["accepted", "accepted", "too_many_pending_steers"]
 
 
 async def test_N165_a_steer_that_the_turn_no_longer_takes_becomes_a_successor(tmp_path: Path) -> None:

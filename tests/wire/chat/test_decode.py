@@ -65,6 +65,15 @@ def test_the_deltas_of_the_sample() -> None:
     assert WHOLE.complete
 
 
+@given(cuts=st.lists(st.integers(0, len(SAMPLE)), max_size=9))
+def test_O178_an_answer_that_is_looked_at_while_it_grows_is_the_same(cuts: list[int]) -> None:
+    decoder, pieces = ChatDecoder(), split_at(SAMPLE, cuts)
+    for data in pieces:
+        decoder.feed(data)
+        assert decoder.rebuilt_body() == decoder.rebuilt_body()
+    assert decoder.rebuilt_body() == WHOLE.body
+
+
 @given(cuts=st.lists(st.integers(0, len(SAMPLE)), max_size=40))
 def test_A01_A02_any_split_gives_the_same(cuts: list[int]) -> None:
     assert decoded(split_at(SAMPLE, cuts)) == WHOLE

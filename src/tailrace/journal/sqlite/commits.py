@@ -1,12 +1,9 @@
 """Group commits: one transaction for all pending writes of all runs, by the one connection that writes.
 
-Most groups are written in the loop's own thread: SQLite appends them to a file in the page cache, which takes less than
-handing them to another thread and getting the interpreter lock back from it. The writer's thread takes the groups that
-may have to wait: for the disk (`durability: fsync`, storage that was slow a moment ago), for another process that
-writes, or for work that grows with the log of a run. docs/decisions/0015-commits-on-the-loop.md has the figures.
-
-SQLite releases the interpreter lock at every step. A group that only appends is therefore one statement: one step from
-begin to commit, for any number of runs.
+Most groups are written in the loop's own thread, which takes less than handing them to another one. The writer's thread
+takes the groups that may have to wait: for the disk, for another process that writes, or for work that grows with the
+log of a run (docs/decisions/0015-commits-on-the-loop.md). SQLite releases the interpreter lock at every step. A group
+that only appends is therefore one statement: one step from begin to commit, for any number of runs.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from tailrace.journal.sqlite.places import INDEX_ROWS, index_rows, unplaced_rows
 from tailrace.journal.sqlite.schema import BUSY_TIMEOUT_S, WAL_BYTES, wal_bytes
 from tailrace.journal.stored import group_commit
 from tailrace.journal.stored.group_commit import GroupCommit, PendingAppend, PendingCall, StoredLog, fail_interrupted
-from tailrace.journal.stored.rows import BoundRow
+from tailrace.journal.stored.rows import EVENTS, BoundRow
 
 if sys.platform == "linux":
     import resource
@@ -57,6 +54,7 @@ SLOW_S = 0.025  # a group that took the loop longer, and had to wait in between:
 SLOW_PAUSE_S = 1.0  # for so long the writer's thread takes every group then
 CHANGES_END = 1 << 32  # SQLite tells the changes of a connection in 32 bits, with a sign: busy for days, it starts over
 CHECKPOINT_CHANGES = 8 * INDEX_ROWS  # rows of tokens and their places: half of `WAL_BYTES` or less
+LONG_BYTES = 1 << 16  # a statement keeps a copy of what it was last given: of something longer it is made to let go
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 
 # Fills a statement up to its size; joins no head, so it inserts nothing. No nulls: for each of them `sqlite3` looks for
@@ -86,12 +84,15 @@ def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
     inserted = 0
     for start in range(0, len(rows), MAX_ROWS):
         some = rows[start : start + MAX_ROWS]
-        if len(some) == 1:  # the only group of a single paced stream
-            inserted += connection.execute(_insert_sql(1), some[0]).rowcount
-            continue
         size = 1 << (len(some) - 1).bit_length()
-        some += [_NO_ROW] * (size - len(some))
-        inserted += connection.execute(_insert_sql(size), [*chain.from_iterable(some)]).rowcount
+        if size == 1:  # the only group of a single paced stream
+            inserted += connection.execute(_insert_sql(1), some[0]).rowcount
+        else:
+            some += [_NO_ROW] * (size - len(some))
+            inserted += connection.execute(_insert_sql(size), [*chain.from_iterable(some)]).rowcount
+        if max([len(row[EVENTS]) for row in some]) > LONG_BYTES:
+            with contextlib.suppress(sqlite3.Error):  # lets go of the copies, also where it fails
+                connection.execute(_insert_sql(size), [None] * 8 * size)
     return inserted
 
 
@@ -208,8 +209,8 @@ class Commits(GroupCommit[_Work]):
             if self._checkpointing.done():
                 self._checkpointing = None
             return True
-        for part in group:  # noqa: SIM110 - for every group of every stream: no generator
-            if part.fsync or (isinstance(part, PendingCall) and part.long):
+        for part in group:  # for every group of every stream: no generator
+            if part.fsync or (part.long if isinstance(part, PendingCall) else len(part.batch.stored) > 16 * LONG_BYTES):
                 return True
         return False
 

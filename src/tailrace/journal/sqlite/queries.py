@@ -161,8 +161,9 @@ def all_entries(connection: sqlite3.Connection, run_id: str) -> Iterator[Entry]:
 
 def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
     num = number_of(connection, run_id)
-    rows = connection.execute(_ROWS, (num,)).fetchall()
-    return completed(connection, run_id, num, stored_rows.facts_in(run_id, map(Row._make, rows)))
+    with closing(connection.execute(_ROWS, (num,))) as rows:
+        facts = stored_rows.facts_in(run_id, map(Row._make, rows))
+    return completed(connection, run_id, num, facts)
 
 
 def facts_of_runs(connection: sqlite3.Connection, run_ids: Sequence[str]) -> list[list[Entry]]:

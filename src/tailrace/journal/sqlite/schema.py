@@ -1,17 +1,13 @@
 """The SQLite file: its tables and how it is opened.
 
-Owns the storage format (docs/decisions/0002-one-log-per-run.md). Knows nothing of leases, viewers or threads.
-
-A row of `batches` holds what one group commit wrote to one run: the events' JSON, one a line, numbered from
-`first_seq`, and the wall clock's time of that commit in `at`. `heads` holds the columns of a run that change. It is a
-table of its own so that its rows stay narrow: the claims of a thousand runs share a few pages however long their inputs
-are. `heads.pipe` is the wake-up pipe of the owner's process; `heads.claimed_seq` is the last entry before the newest
-claim, so what follows it is the owner's own work. `places` says by run where its rows are, except the newest, which
-come after `indexed.upto` (`places.py`).
-
-A sequence's output is its steps' outputs, and they are stored once, in the `StepFinished` entries. `heads.output_seqs`
-lists these entries; the run's `RunFinished` and its snapshot are stored without them and completed when they are read.
-For every other run it is NULL.
+Owns the storage format (docs/decisions/0002-one-log-per-run.md). Knows nothing of leases, viewers or threads. A row of
+`batches` holds what one group commit wrote to one run: the events' JSON, one a line, numbered from `first_seq`, and the
+wall clock's time of that commit in `at`. `heads` holds the columns of a run that change. It is a table of its own so
+that its rows stay narrow: the claims of a thousand runs share a few pages however long their inputs are. `heads.pipe`
+is the wake-up pipe of the owner's process; `heads.claimed_seq` is the last entry before the newest claim, so what
+follows it is the owner's own work. `places` says by run where its rows are, except the newest, which come after
+`indexed.upto` (`places.py`). `heads.output_seqs` is NULL but for a sequence, whose output is stored once
+(`stored/rows.py`).
 """
 
 from __future__ import annotations
@@ -64,11 +60,10 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
 def checkpoint(connection: sqlite3.Connection) -> None:
     """Moves committed pages into the database file. It syncs to disk, so it must not run in the writer's thread.
 
-    Where commits follow upon each other the log never starts over by itself: each finds pages in it that came while the
-    others were moved. So a checkpoint that found half of `WAL_BYTES` has the log start over: writers wait while the
-    few new pages are moved. The file keeps its length, because to cut it can take as long as a dozen commits. A reader
-    that stays (a backup, another program) is not waited for, because writers would wait too: the log starts over after
-    it, and a long one is cut then."""
+    Where commits follow upon each other the log never starts over by itself. So a checkpoint that found half of
+    `WAL_BYTES` has the log start over: writers wait while the few new pages are moved. The file keeps its length,
+    because to cut it can take as long as a dozen commits. A reader that stays (a backup, another program) is not waited
+    for, because writers would wait too: the log starts over after it, and a long one is cut then."""
     busy, pages, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     is_held = bool(busy) or (pages - moved) * page_bytes > HELD_BYTES  # by another checkpoint, or by such a reader

@@ -15,7 +15,7 @@ import msgspec
 from tailrace.errors import RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
-from tailrace.journal.sqlite.commits import insert_rows
+from tailrace.journal.sqlite.commits import LONG_BYTES, insert_rows
 from tailrace.journal.sqlite.places import delete_rows, newest_seq, rows_of_run
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
 from tailrace.journal.stored import rows as stored_rows
@@ -183,6 +183,12 @@ def unpark(connection: sqlite3.Connection, run_id: str) -> Run:
     return run_of(connection, run_id)
 
 
+_SEAL = (
+    "UPDATE heads SET state = ?, owner = '', pipe = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
+    " output_seqs = ? WHERE num = ?"
+)
+
+
 def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, output_seqs: list[int] | None, now: float) -> None:
     """After its last entry, in the same transaction."""
     head = _held(connection, lease)
@@ -190,11 +196,9 @@ def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, output_seqs
     if not isinstance(finished, RunFinished):
         raise TypeError(entry)
     seqs = None if output_seqs is None else msgspec.json.encode(output_seqs)
-    connection.execute(
-        "UPDATE heads SET state = ?, owner = '', pipe = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
-        " output_seqs = ? WHERE num = ?",
-        (finished.status, entry.seq, now, encode(finished), seqs, head.num),
-    )
+    connection.execute(_SEAL, (finished.status, entry.seq, now, outcome := encode(finished), seqs, head.num))
+    if len(outcome) > LONG_BYTES:
+        connection.execute(_SEAL, [None] * 6)  # changes nothing
     connection.execute("DELETE FROM signals WHERE run = ?", (head.num,))
 
 

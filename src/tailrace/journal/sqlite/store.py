@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import Entry, RunFailure
 from tailrace.journal.sqlite import queries, statements
-from tailrace.journal.sqlite.commits import Commits
+from tailrace.journal.sqlite.commits import LONG_BYTES, Commits
 from tailrace.journal.sqlite.integrity import NO_SPACE, translated
 from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
@@ -39,7 +39,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 logger = logging.getLogger("tailrace.journal")
 POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are polled
-LONG_ENTRIES = 256  # a run that is recorded whole and is longer is written by the writer's thread
+LONG_ENTRIES = 256  # a run that is recorded whole and is longer, or says more, is written by the writer's thread
 MIN_FREE_BYTES = 1 << 20  # with less space the journal counts as not writable
 
 THREADS = 4
@@ -150,7 +150,8 @@ class SqliteJournal(StoredJournal):
 
     def record(self, ended: EndedRun) -> asyncio.Future[None]:
         record = partial(statements.record, ended=ended, ended_at=self._clock())
-        recorded = self._commits.call(record, long=len(ended.entries) > LONG_ENTRIES)
+        said = ended.run.finished.output if ended.run.finished is not None else ""
+        recorded = self._commits.call(record, long=len(ended.entries) > LONG_ENTRIES or len(said) > LONG_BYTES)
         if session := ended.run.new.session:
             recorded.add_done_callback(lambda _: self._sessions.on_created(session))
         return recorded

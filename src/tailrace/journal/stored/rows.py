@@ -202,6 +202,8 @@ def lines_after(run_id: str, rows: Iterable[Row], after: int) -> list[StoredLine
             if line.seq > end or (page_bytes > PAGE_BYTES and lines):
                 return lines
             lines.append(line)
+        if page_bytes > PAGE_BYTES:
+            break  # the next row may be long too: it is not read to be left out
     return lines
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final, Self
 
 from tailrace.errors import Permanent, ProviderError, StreamCut
-from tailrace.messages import DEFAULT_MAX_ANSWER_CHARS, AnyDelta, ErrorDelta, JsonObject, ModelRequest
+from tailrace.messages import MAX_ANSWER_CHARS, AnyDelta, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream, ReattachingProvider
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
@@ -117,7 +117,7 @@ class ResumableStream(StreamedAnswer):
         wire: WireDialect,
         decoder: ResponsesDecoder,
         failed: Callable[[ErrorDelta], ProviderError],
-        max_chars: int = DEFAULT_MAX_ANSWER_CHARS,
+        max_chars: int = MAX_ANSWER_CHARS,
         answer_id: str = "",
     ) -> None:
         self._decoder: ResponsesDecoder

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NoReturn, Protocol, Self
 
 from tailrace.errors import ANSWER_TOO_LONG, PeerError, ProviderError
-from tailrace.messages import DEFAULT_MAX_ANSWER_CHARS, AnyDelta, Completion, ErrorDelta
+from tailrace.messages import MAX_ANSWER_CHARS, AnyDelta, Completion, ErrorDelta
 from tailrace.ports import AnswerStream, RelayTo, StreamDecoder
 from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialect import WireDialect
@@ -16,7 +16,8 @@ from tailrace.wire.templates import Template, TemplateDecoder
 from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # of a stream with all its framing
-RELAYED_EVERY_S = 1.0  # how often what was relayed unread is decoded, for the log and for metrics
+RELAYED_EVERY_S = 1.0  # how often what was relayed unread is decoded, for the log and for metrics,
+RELAYED_BYTES, TOKEN_BYTES = 1 << 20, 1 << 10  # and when it is so much; an event counts for so much at least
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 
 
@@ -34,7 +35,7 @@ class _Relay:
 
     __slots__ = (
         *("_end", "_finds_key", "_is_plain", "_prefix", "_reply", "_start", "_suffix", "_write"),
-        *("bodies", "decoder", "form", "looks_at", "times"),
+        *("bodies", "decoder", "form", "looks_at", "room", "times"),
     )
 
     def __init__(
@@ -53,7 +54,7 @@ class _Relay:
         self._start, self._end = len(form.prefix), -len(form.suffix)
         self._write = write
         self._reply = reply
-        self.looks_at = 0.0
+        self.looks_at, self.room = 0.0, RELAYED_BYTES
         self.bodies: list[bytes] = []
         self.times: list[float] = []
 
@@ -67,7 +68,8 @@ class _Relay:
         at = self._write(body)
         self.bodies.append(body)
         self.times.append(at)
-        if at >= self.looks_at:
+        self.room -= len(data) if data[TOKEN_BYTES:] else TOKEN_BYTES
+        if at >= self.looks_at or self.room < 0:
             self._reply.divert(None)  # the next read takes the usual way, and what was relayed goes before it
         return True
 
@@ -85,14 +87,14 @@ class StreamedAnswer(AnswerStream):
         wire: WireDialect,
         decoder: StreamDecoder,
         failed: Callable[[ErrorDelta], ProviderError],
-        max_chars: int = DEFAULT_MAX_ANSWER_CHARS,
+        max_chars: int = MAX_ANSWER_CHARS,
     ) -> None:
         self._wire = wire
         self._decoder = decoder
         self._failed = failed
         self._max_chars = max_chars
         # Bytes until the answer may be too long, and all that were read by then: most of a stream is framing.
-        self._left = self._read = min(max_chars, MAX_STREAM_BYTES)
+        self._left = self._read = min(max_chars + max_chars // 64, MAX_STREAM_BYTES)
         self._take: Callable[[list[AnyDelta]], None] = discard  # of the `pump` under way
         self._relay: _Relay | None = None
         self._relay_to: RelayTo | None = None
@@ -172,6 +174,7 @@ class StreamedAnswer(AnswerStream):
         self._reply.divert(None)
         if relay.bodies and self._relayed is not None:
             bodies, times, relay.bodies, relay.times = relay.bodies, relay.times, [], []
+            relay.room = RELAYED_BYTES
             self._left -= sum(map(len, bodies)) + len(bodies) * (len(relay.form.turn))
             self._relayed(relay.decoder.relayed(bodies), times)
 

@@ -1,9 +1,8 @@
 """A conversation that a front end keeps beside the session: which of its messages are new, and which turns it left out.
 
 A front end sends its whole list of messages with each request and names them by ids of its own. The session in the
-journal is the truth: what the list repeats is not added again. Only two things of the list count. The messages after
-the last one that is known are new. The turns after the newest one that is repeated were removed by the user, who edited
-an earlier message or asked anew: from then on the model does not read them.
+journal is the truth: what the list repeats is not added again. The messages after the last one that is known are new.
+The turns after the newest one that is repeated were removed by the user: from then on the model does not read them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Where a server listens: at an address of its own, or at one whose sockets several processes share.
 
 Sockets that are shared belong to the parent of the processes: a connection that waits for a worker outlives it, and
-any other worker may take it. Each worker accepts one connection a turn of its loop. Accepting all that wait, as an
-event loop does for a socket of its own, gives most of a burst to whichever worker wakes first: 670 of 800 connections
-to one of two, where one at a time gives it 380 to 480. SO_REUSEPORT spreads them evenly too, but by a hash: a worker
-that hangs keeps its part of the new connections waiting.
+any other worker may take it. Each worker accepts one connection a turn of its loop: accepting all that wait gives most
+of a burst to one worker (670 of 800 connections to one of two). SO_REUSEPORT would leave some to a worker that hangs.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
-from tailrace.server.http.body_budget import BodyClaim
+from tailrace.server.http.body_budget import ARRIVING_BYTES, FREE_BYTES, BodyClaim
 from tailrace.server.http.json_shape import scanned_shape, small_problem
 from tailrace.system.private_apis import take_whole_body
 from tailrace.values.validation_words import decoding_problem, validation_mistake
@@ -67,17 +67,26 @@ async def read_body(
 
 
 async def _arrived(request: web.Request, limit: int) -> bytes:
-    """All bytes of the body, unpacked, each taken from the budget as it arrives."""
-    content, unpacker = request.content, _unpacker(request)
-    if request.headers.get(hdrs.EXPECT) and request.version >= HttpVersion11:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # RFC 9110, 10.1.1
-        request.writer.output_size = 0  # the answer has not begun
-    body = io.BytesIO()  # whose value is no second copy
-    while piece := await content.read(ARRIVED_BYTES):  # the rest waits where it is: 300 bodies hold little more
-        if unpacker is not None:
-            await _unpack(unpacker, piece, body, limit, request[BODY_CLAIM])
-        else:
-            await _add(body, piece, limit, request[BODY_CLAIM])
+    """All bytes of the body, unpacked. One that may be large takes them from the budget as they arrive, and is refused
+    before it is read where there is no room."""
+    length, unpacker = request.content_length, _unpacker(request)
+    is_small = request.content.at_eof() or (unpacker is None and length is not None and length <= FREE_BYTES)
+    claim = None if is_small else request[BODY_CLAIM]
+    if claim is not None:
+        await with_room(claim.grow(ARRIVING_BYTES))
+    try:
+        if request.headers.get(hdrs.EXPECT) and request.version >= HttpVersion11:
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # RFC 9110, 10.1.1
+            request.writer.output_size = 0  # the answer has not begun
+        body = io.BytesIO()  # whose value is no second copy
+        while piece := await request.content.read(ARRIVED_BYTES):  # the rest waits where it is
+            if unpacker is not None:
+                await _unpack(unpacker, piece, body, limit, claim)
+            else:
+                await _add(body, piece, limit, claim)
+    finally:
+        if claim is not None:
+            claim.arrived()
     if unpacker is not None:
         body.write(unpacker.flush())  # of input that was all given: some hundred bytes
         if not unpacker.eof or unpacker.unused_data:
@@ -96,7 +105,9 @@ def _unpacker(request: web.Request) -> zlib._Decompress | None:
     return zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds out which of the two it is
 
 
-async def _unpack(unpacker: zlib._Decompress, packed: bytes, body: io.BytesIO, limit: int, claim: BodyClaim) -> None:
+async def _unpack(
+    unpacker: zlib._Decompress, packed: bytes, body: io.BytesIO, limit: int, claim: BodyClaim | None
+) -> None:
     """Adds what these bytes unpack to, in steps between which the loop has its turn (O176)."""
     while packed and not unpacker.eof:
         try:
@@ -112,17 +123,22 @@ def _not_packed() -> ApiError:
     return ApiError(400, "the body is not in the encoding that Content-Encoding names", headers={"Connection": "close"})
 
 
-async def _add(body: io.BytesIO, piece: bytes, limit: int, claim: BodyClaim) -> None:
+async def _add(body: io.BytesIO, piece: bytes, limit: int, claim: BodyClaim | None) -> None:
     """Takes the room for these bytes from the budget. Raises `ApiError` 413, 503."""
     if body.tell() + len(piece) > limit:
         raise _too_large(limit)
-    if not claim.add_free(len(piece)):
-        try:
-            await claim.grow(len(piece))
-        except TimeoutError as exc:
-            headers = {"Retry-After": "5", "Connection": "close"}
-            raise ApiError(503, "too many large bodies at once", code="overloaded", headers=headers) from exc
+    if claim is not None:
+        await with_room(claim.grow(len(piece)))
     body.write(piece)
+
+
+async def with_room(taking: Coroutine[Any, Any, None]) -> None:
+    """Raises `ApiError` 503 where the budget has no room."""
+    try:
+        await taking
+    except TimeoutError as exc:
+        headers = {"Retry-After": "5", "Connection": "close"}
+        raise ApiError(503, "too many large bodies at once", code="overloaded", headers=headers) from exc
 
 
 def _too_large(limit: int) -> ApiError:

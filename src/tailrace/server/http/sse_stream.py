@@ -1,13 +1,10 @@
 """One stream of server-sent events to one client: the only path by which events reach a socket.
 
 Owns the bytes on the connection, the keep-alive comments and the deadline for clients that do not read. A send is one
-write into the transport: no task, no queue and no wait per event; the transport buffers what the socket cannot take.
-The head leaves with the first events and the end of the body with the last ones, because each write is a system call.
-One timer does the rest. Knows no event and no dialect: `wire.sse` encodes events, and refuses
-what could break out of one (J121).
-
-A disconnect cancels the request's handler, also while nothing is being written; so does dropping a client that does
-not read. A handler therefore needs no check of its own: sending to a disconnected client is a no-op.
+write into the transport, which buffers what the socket cannot take. The head leaves with the first events and the end
+of the body with the last ones, because each write is a system call. Knows no event and no dialect: `wire.sse` encodes
+events, and refuses what could break out of one (J121). A disconnect cancels the request's handler, and so does dropping
+a client that does not read: sending to a disconnected client is a no-op.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Where the numbers of metrics live: in this process, or in memory that the workers of one server share.
 
-A number is one of the cells of a series; a series is a metric with its labels. Each worker writes to a file of its own
-and reads those of all. The parent makes the files, so they outlive a worker: its replacement goes on counting where
-the dead one stopped, and no sum goes backwards. The files have no name and vanish with the last process.
-
-A file begins with two numbers: how many bytes are in use, and whether a worker writes to it. Then come the series, each
-as the length of its key, its number of cells, its key as JSON, padding to eight bytes, and the cells. A series is
-never moved or removed. It is written before the bytes in use are, so a reader finds whole series only.
+A series is a metric with its labels, and has cells. Each worker writes to a file of its own and reads those of all. The
+parent makes the files, without a name: a worker's replacement goes on counting where the dead one stopped. A file
+begins with two numbers: how many bytes are in use, and whether a worker writes to it. Then come the series, each as the
+length of its key, its number of cells, its key as JSON, padding to eight bytes, and the cells. A series is written
+before the bytes in use are, so a reader finds whole series only; it is never moved or removed.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -41,7 +41,9 @@ from tailrace.server.v1.responses.stored_response import (
 from tailrace.system.random_hex import random_hex
 from tailrace.wire.dialects import RESPONSES
 
-MAX_ITEMS: Final = 20  # at once, as OpenAI has it
+MAX_ITEMS: Final = 20  # at once, as OpenAI has it, and as the limits of metadata
+_Key: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+_Metadata: TypeAlias = Annotated[dict[_Key, Annotated[str, msgspec.Meta(max_length=512)]], msgspec.Meta(max_length=16)]
 _NO_MODEL: Final = "-"  # of items that no model has answered
 _CONVERSATION: Final = object_schema(
     {"id": TEXT, "object": {"const": "conversation"}, "created_at": {"type": "integer"}, "metadata": {"type": "object"}}
@@ -60,12 +62,12 @@ class Conversation(Value):
 
 
 class CreateBody(msgspec.Struct):
-    metadata: dict[str, str] | None = None
+    metadata: _Metadata | None = None
     items: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=MAX_ITEMS)] | None = None
 
 
 class UpdateBody(msgspec.Struct):
-    metadata: dict[str, str] | None
+    metadata: _Metadata | None
 
 
 class ItemsBody(msgspec.Struct):

@@ -70,19 +70,6 @@ class NewRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     previous_run: Name | None = None
 
 
-class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`after`: the last event of the run that counts; 0 is where the run began, before its question. `input`: the text
-    or the one message that the user says next; without it the fork goes on from there. `keep_files`: where the
-    input replaces the question, the images and files of that are sent with it. `model`: another one than the run's."""
-
-    after: Annotated[int, Meta(ge=0)]
-    input: str | Annotated[tuple[InputMessage, ...], Meta(min_length=1, max_length=1)] | None = None
-    keep_files: bool = False
-    model: Name = ""
-    idempotency_key: Name = ""
-    durability: Durability | None = None
-
-
 class SteerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`input`: what the user says to the run that is under way, a text or parts."""
 
@@ -97,6 +84,15 @@ class RetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_files: bool = False
     model: Name = ""
     idempotency_key: Name = ""
+
+
+class ForkBody(RetryBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`after`: the last event of the run that counts; 0 is where the run began, before its question. `input`: the text
+    or the one message that the user says next; without it the fork goes on from there. `keep_files`: where the
+    input replaces the question, the images and files of that are sent with it. `model`: another one than the run's."""
+
+    after: Annotated[int, Meta(ge=0)]
+    durability: Durability | None = None
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

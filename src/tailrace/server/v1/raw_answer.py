@@ -1,11 +1,9 @@
 """A raw model's answer to a connected client: the provider's stream, encoded in the client's dialect.
 
-Owns the hot path. A read of the provider's socket becomes one write into the client's, in the same tick of the loop:
-no queue, no task switch. The run is in memory and is recorded when it ends; a disconnect cancels the call, also while
-the provider is silent (F68).
-
-Raw means raw: the client sees what the provider sends. Sent text cannot be withdrawn, so an answer that breaks off
-either continues where it stopped or ends in an error.
+Owns the hot path. A read of the provider's socket becomes one write into the client's, in the same tick of the loop: no
+queue, no task switch. The run is in memory and is recorded when it ends; a disconnect cancels the call, also while the
+provider is silent (F68). Raw means raw: the client sees what the provider sends. Sent text cannot be withdrawn, so an
+answer that breaks off either continues where it stopped or ends in an error.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, C
 from tailrace.calls.raw_model import params_left_out, with_history
 from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, EventForm, JsonObject
+from tailrace.messages import AnyDelta, EventForm, JsonObject, ReasoningDelta, TextDelta
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
@@ -39,6 +37,7 @@ from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.served_dialect import AnswerEncoder
 
 log = logging.getLogger("tailrace.server")
+LONG_CHARS = 1 << 16  # of what was relayed together: it is not buffered for a second
 
 
 async def begin_raw(call: ClientCall) -> Answering:
@@ -190,6 +189,8 @@ class _LiveListener(CallLog):
         if self._encoder is not None:
             self._encoder.encode(deltas)  # the client has these bytes: the encoder notes what they were
         super().deltas(deltas)
+        if any(isinstance(delta, TextDelta | ReasoningDelta) and len(delta.text) > LONG_CHARS for delta in deltas):
+            self.flush()
 
     def verdict(self, error: ProviderError) -> Verdict:
         """No other attempt can go on from a tool call whose arguments are open (B34), from several choices, or where

@@ -15,7 +15,7 @@ from tailrace.wire.anthropic.completion import arguments_of, made_call_id, refus
 from tailrace.wire.failure import failure, failure_in, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.sse import is_event_name
-from tailrace.wire.templates import TemplateDecoder, learn
+from tailrace.wire.templates import TemplateDecoder, joined, learn
 from tailrace.wire.translation.citations import cited_block
 
 TEXT, THINKING, ARGUMENTS = "text_delta", "thinking_delta", "input_json_delta"  # the deltas that make a block grow
@@ -366,9 +366,8 @@ class Block:
         """The block as the non-streaming answer would have it."""
         body = {name: list(value) if isinstance(value, list) else value for name, value in self.start.items()}
         for name, pieces in self.grown.items():
-            body[name] = (
-                self._input() if name == self.field == "input" else "".join([text_of(self.start.get(name)), *pieces])
-            )
+            is_input = name == self.field == "input"
+            body[name] = self._input() if is_input else text_of(self.start.get(name)) + joined(pieces)
         return body
 
     def _input(self) -> object:

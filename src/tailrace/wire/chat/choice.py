@@ -13,6 +13,7 @@ from tailrace.wire.chat.reasoning import DETAILS, GrowingObject, ReasoningState,
 from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text
 from tailrace.wire.peer_json import assign_fields, text_of
 from tailrace.wire.reasoning_seal import TEXT_FIELDS, USUAL_FIELD, field_delta
+from tailrace.wire.templates import joined
 
 CALL_REASONS = frozenset({"tool_calls", "function_call"})
 # `message` repeats the whole message so far beside the delta (Perplexity, Writer), `text` the delta (Together).
@@ -338,7 +339,7 @@ class Content:
     def rebuilt(self) -> str | list[JsonObject] | None:
         if self._parts is not None:
             return [part.rebuilt() for part in self._parts]
-        return "".join(self._text) if self.seen else None
+        return joined(self._text) if self.seen else None
 
 
 class _Part:
@@ -352,7 +353,7 @@ class _Part:
     def rebuilt(self) -> JsonObject:
         match self.kind:
             case "text":
-                return {"type": "text", "text": "".join(self.pieces)} | self.fields
+                return {"type": "text", "text": joined(self.pieces)} | self.fields
             case "thinking":
                 thoughts = [{"type": "text", "text": "".join(self.pieces)}]
                 return {"type": "thinking", "thinking": thoughts} | self.fields

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tailrace.messages import JsonObject
 from tailrace.wire.peer_json import objects_of, text_of
 from tailrace.wire.reasoning_seal import TEXT_FIELDS
+from tailrace.wire.templates import joined
 
 DETAILS = "reasoning_details"
 _GROWING = ("text", "summary")  # the fields of a detail that arrive in pieces
@@ -38,7 +39,7 @@ class ReasoningState:
 
     def rebuilt(self) -> JsonObject:
         """The message's fields, whole."""
-        fields: JsonObject = {field: "".join(pieces) for field, pieces in self.pieces.items()}
+        fields: JsonObject = {field: joined(pieces) for field, pieces in self.pieces.items()}
         if self._details:
             fields[DETAILS] = [detail.rebuilt() for detail in self._details]
         return fields
@@ -79,7 +80,7 @@ class GrowingObject:
                 self._fields[field] = value
 
     def rebuilt(self) -> JsonObject:
-        return self._fields | {field: "".join(pieces) for field, pieces in self._pieces.items()}
+        return self._fields | {field: joined(pieces) for field, pieces in self._pieces.items()}
 
 
 def _text_of_details(message: JsonObject) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from tailrace.messages import JsonObject
 from tailrace.wire.peer_json import objects_of, text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS, Slot
+from tailrace.wire.templates import joined
 
 _LISTS = ("content", "summary")
 NO_INDEX = -1
@@ -74,7 +75,7 @@ class OutputItem:
         for (slot, index), pieces in self._texts.items():
             new_part = {"type": slot.part, **({"annotations": []} if slot.part == "output_text" else {})}
             holder = lists.setdefault(slot.parts, {}).setdefault(index, new_part) if slot.parts else item
-            holder[slot.field] = "".join(pieces)
+            holder[slot.field] = joined(pieces)
         content = lists.get("content", {})
         for index, logprobs in self._logprobs.items():
             if logprobs and index in content and not content[index].get("logprobs"):

@@ -1,10 +1,9 @@
 """Connections for which hardly a file is left: they get 503 and are closed. `/healthz` is answered all the same: a
 supervisor ends a process that does not answer it, and this one is only busy.
 
-The system gives a new connection the lowest number that is free: so the number says how many files are open at least.
-No count is kept of those that are served, and a connection costs one comparison. Refusals take files too: where half of
-the reserve is used up, each new one takes the place of the oldest. Where no file is left at all, the event loop's
-library closes new connections without a word, and the store and the providers' connections get none either.
+The system gives a new connection the lowest number that is free: so the number says how many files are open at least,
+and a connection costs one comparison. Refusals take files too: where half of the reserve is used up, each new one takes
+the place of the oldest. Where no file is left at all, the event loop's library closes new connections without a word.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from tailrace.runs.recovery import follow
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.body_budget import FREE_BYTES, BodyClaim
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.request_body import IDENTITY, LARGE_BYTES
+from tailrace.server.http.request_body import IDENTITY, LARGE_BYTES, with_room
 from tailrace.server.v1.client_call import answer_id
 from tailrace.server.v1.responses import socket_frames as frames
 from tailrace.server.v1.responses import steering
@@ -107,20 +107,18 @@ class _Answer:
         self.stubs: list[JsonObject] = []  # what the client owes before its steers can go on
 
     def let_go(self) -> None:
-        """It has ended, and is kept so that a late steer is told so: what is large of it goes (L143)."""
+        """It has ended, and is kept for a late steer, and for those that wait: what is large of it goes (L143)."""
         self.create, self.said, self.output, self.created, self.end = _Create({}), None, [], {}, {}
 
 
 @asynccontextmanager
 async def _steerable(answer: _Answer | None) -> AsyncGenerator[_Answer, None]:
-    """Raises `ApiError` where the response takes no steer, or no further one. Within the block its log is not read."""
+    """Raises `ApiError` where the response takes no steer. Within the block its log is not read."""
     if answer is None:
         raise ApiError(404, "no such response on this connection", code="response_not_found")
     async with answer.reading:
         if answer.end is not None and not answer.stubs:
             raise ApiError(409, "the response has ended", code="response_already_completed")
-        if len(answer.steers) >= steering.MAX_PENDING:
-            raise ApiError(429, "too much input waits already", code="too_many_pending_steers")
         yield answer
 
 
@@ -140,6 +138,7 @@ class SocketConnection:
         self._sizes: dict[str, int] = {}  # where its log has not: the bytes of the frames that said it
         self._answers: dict[str, _Answer] = {}  # the newest of each lane, by response
         self._tasks: asyncio.TaskGroup
+        self._steering: dict[asyncio.Task[None], int] = {}  # steers under way, and the bytes of their frames
         self._last_sent = 0.0
         self._pending = 0  # bytes that the client had not taken at the last timer
         self._timer: asyncio.TimerHandle
@@ -155,9 +154,9 @@ class SocketConnection:
             async with asyncio.TaskGroup() as self._tasks:
                 code = await self._read_frames()
                 if not self._pipeline.draining:
-                    for lane in self._lanes.values():
-                        if lane.task is not None:
-                            lane.task.cancel()
+                    for task in (*self._steering, *(lane.task for lane in self._lanes.values())):
+                        if task is not None:
+                            task.cancel()
         finally:
             self._timer.cancel()
             for lane in self._lanes.values():
@@ -196,7 +195,7 @@ class SocketConnection:
         stream_id = ""
         try:
             if kind == "response.steer":
-                await self._steer(event)
+                await self._begin_steer(event, size)
             elif kind == "response.create":
                 stream_id = frames.stream_id_in(event)
                 await self._enqueue(stream_id, event, size)
@@ -216,11 +215,8 @@ class SocketConnection:
         if sum(len(each.waiting) for each in self._lanes.values()) >= MAX_QUEUED:
             raise ApiError(429, f"{MAX_QUEUED} requests wait already", code="websocket_queue_full")
         claim = self._pipeline.body_budget.claim()
-        try:
-            if size > FREE_BYTES:
-                await claim.grow(size)
-        except TimeoutError as exc:
-            raise ApiError(503, "too many large bodies at once", code="overloaded") from exc
+        if size > FREE_BYTES:
+            await with_room(claim.grow(size))
         body.pop("stream_id", None)
         lane.waiting.append(_Create(body, claim, size=size))
         self._wake(lane)
@@ -283,8 +279,7 @@ class SocketConnection:
         try:
             await self._shown(answer, asked)
         finally:
-            if not answer.stubs:
-                answer.let_go()
+            answer.let_go()
 
     async def _shown(self, answer: _Answer, asked: ResponsesRequest) -> None:
         try:
@@ -327,6 +322,8 @@ class SocketConnection:
                 is_cut = not await self._send_events(answer, events)
                 for steer in response.take_steers():
                     given = answer.given.get(steer.accepted.steer_id)
+                    if steer.state != "accepted":
+                        answer.given.pop(steer.accepted.steer_id, None)
                     if given is not None and steer.state == "returned":
                         answer.steers.append(given)
             if is_cut:
@@ -387,24 +384,42 @@ class SocketConnection:
 
     # ── steering ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _steer(self, event: JsonObject) -> None:
+    async def _begin_steer(self, event: JsonObject, size: int) -> None:
+        """The run's owner may take long: the next frame is read meanwhile, unless too much is under way."""
+        while (under_way := self._steering) and (
+            len(under_way) >= steering.MAX_PENDING or sum(under_way.values()) + size > self._pipeline.max_body_bytes
+        ):
+            await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+        task = self._tasks.create_task(self._steer(event, size))
+        under_way[task] = size
+        task.add_done_callback(under_way.pop)
+
+    async def _steer(self, event: JsonObject, size: int) -> None:
         answer = self._answers.get(str(event.get("previous_response_id")))
         number, stream_id = (answer.sent, answer.lane.stream_id) if answer is not None else (0, "")
         try:
             await self._pipeline.admit_call(self._request, counted=False)  # its key may be revoked by now
             given = steering.check_input(event)
             async with _steerable(answer) as steered:
-                await self._accept(steered, given)
+                self._check_room(steered, size)
+                await self._accept(steered, given, size)
         except Exception as exc:  # noqa: BLE001 - as for a request
             error = self._pipeline.call_failure(self._request, exc)
             await self._send(frames.event_frame(steering.failed_event(event, error, number), stream_id))
 
-    async def _accept(self, answer: _Answer, given: str | list[JsonObject]) -> None:
+    def _check_room(self, answer: _Answer, size: int) -> None:
+        """Raises `ApiError` where no further steer can wait."""
+        waiting = [steer for each in self._answers.values() for steer in (*each.steers, *each.given.values())]
+        is_full = len(answer.steers) >= steering.MAX_PENDING or len(waiting) >= 2 * steering.MAX_PENDING
+        if is_full or sum(steer.size for steer in waiting) + size > self._pipeline.max_body_bytes:
+            raise ApiError(429, "too much input waits already", code="too_many_pending_steers")
+
+    async def _accept(self, answer: _Answer, given: str | list[JsonObject], size: int) -> None:
         """A turn takes the input at its next model call; else it is for a successor. Raises `ApiError`."""
         taken = None
         if answer.end is None:
             taken = await self._runs.steer_turn(answer.run, given, self._request[IDENTITY])
-        steer = Steer(f"steer_{random_hex(24)}" if taken is None else taken.accepted.steer_id, given)
+        steer = Steer(f"steer_{random_hex(24)}" if taken is None else taken.accepted.steer_id, given, size)
         if taken is None:
             answer.steers.append(steer)
         else:

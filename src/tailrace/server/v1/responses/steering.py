@@ -13,7 +13,7 @@ from tailrace.messages import JsonObject, Value
 from tailrace.server.http.api_errors import ApiError
 from tailrace.wire.responses.client_request import items_of
 
-MAX_PENDING: Final = 32
+MAX_PENDING: Final = 32  # for one response; on a connection, twice as many, no larger together than one request
 _FIELDS: Final = frozenset({"type", "previous_response_id", "input"})
 _MESSAGE_FIELDS: Final = frozenset({"type", "role", "content"})
 _PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
@@ -25,6 +25,7 @@ class Steer(Value):
 
     id: str
     input: str | list[JsonObject]
+    size: int = 0  # of its frame
 
     @property
     def items(self) -> list[JsonObject]:
