@@ -254,9 +254,7 @@ async def test_the_lag_is_the_age_of_a_group_s_oldest_entry_when_it_is_shown(tmp
 
 
 @pytest.mark.parametrize("takes", ["start", "claim", "renew"])
-async def test_L145_a_lease_begins_when_it_is_stored_however_long_another_process_writes(
-    takes: str, tmp_path: Path
-) -> None:
+async def test_L145_a_lease_begins_when_it_is_stored_however_long_others_write(takes: str, tmp_path: Path) -> None:
     clock = WallClock()
     journal = await SqliteJournal.open(tmp_path / "runs.db", clock=clock)
     run = await journal.create(NewRun("agent"))
