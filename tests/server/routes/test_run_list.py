@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from pathlib import Path
 
@@ -62,19 +60,6 @@ async def test_a_filtered_list_goes_on_where_its_page_ended(tmp_path: Path) -> N
         assert ([run["id"] for run in page["data"]], page["page"]["next"]) == ([third], third)
         _, page = await server.json("GET", f"/runs?key=ci&limit=1&before={third}", headers=BOSS)
         assert ([run["id"] for run in page["data"]], page["page"]["more"]) == ([second], False)
-
-
-async def test_the_same_runs_are_a_csv_file_that_no_spreadsheet_runs(tmp_path: Path) -> None:
-    async with running_server(tmp_path, *SCRIPT, config=KEYS, env=ENV) as server:
-        _, second, third = await three_runs(server)
-        async with server.client.get(server.url + "/runs.csv?key=ci", headers=BOSS) as response:
-            assert response.content_type == "text/csv"
-            rows = list(csv.DictReader(io.StringIO(await response.text())))
-    assert [row["id"] for row in rows] == [third, second]
-    assert rows[0]["question"] == "'=1+1"
-    assert (rows[0]["status"], rows[0]["key"], rows[1]["model"]) == ("failed", "ci", "faulty/ok")
-    assert rows[0]["error"]
-    assert rows[1]["cost_usd"] == "", "the model has no price"
 
 
 async def test_a_clients_call_is_found_under_its_key(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from server.http_server import RunningServer
 from server.web import axe, chromium
 from server.web.chromium import Tab
-from server.web.opened_page import Launch, page
+from server.web.opened_page import SAVED_FILE, Launch, page
 from tailrace.testing.provider import call, reply, say
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
@@ -109,7 +110,7 @@ async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools
     kwargs = {"tools": (Launch(),), "config": KEYS, "env": ENV}
     async with page(devtools, tmp_path, *SCRIPT, **kwargs) as (server, browser, _):
         await four_runs(server)
-        tab = await browser.tab(server.url + "/?runs", script=AS_BOSS)
+        tab = await browser.tab(server.url + "/?runs", script=AS_BOSS + SAVED_FILE)
         await tab.until(rows_are("Runs", 4))
         assert [row[2] for row in await rows(tab, "Runs")] == ["Wait.", "Launch it.", "And now?", "Weigh the anchor."]
         assert {row[8] for row in await rows(tab, "Runs")} == {"–"}, "the models have no price"
@@ -126,6 +127,11 @@ async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools
         )
         await tab.reload()
         await tab.until(rows_are("Runs", 1))
+        await tab.press("CSV")
+        await tab.until("window.savedName === 'runs.csv'")
+        [saved] = csv.DictReader((await tab.value("saved.text()")).splitlines())
+        assert (saved["input"], saved["status"], saved["key"]) == ("Weigh the anchor.", "completed", "ci")
+        assert saved["cost_usd"] == "", "the model has no price"
         await tab.press("Clear")
         await tab.until(rows_are("Runs", 4))
         await tab.press("Tokens")

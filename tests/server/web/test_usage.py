@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from server.web import chromium
-from server.web.opened_page import page
+from server.web.opened_page import SAVED_FILE, page
 from tailrace.app.usage.counters import DAY_S, amounts_of, day_of
 from tailrace.messages import SpentTokens, Usage
 
@@ -130,12 +130,6 @@ async def test_costs_are_in_view_on_a_phone_beside_short_names(devtools: str, tm
         await tab.go(server.url + "/?usage")
         await tab.until_shown("By key")
         assert await tab.value(cut) == 0
-
-
-SAVED_FILE = """
-URL.createObjectURL = (blob) => { window.saved = blob; return "blob:none"; };
-HTMLAnchorElement.prototype.click = function () { window.savedName = this.download; };
-"""
 
 
 async def test_what_is_shown_is_saved_as_csv_and_no_name_becomes_a_formula(devtools: str, tmp_path: Path) -> None:

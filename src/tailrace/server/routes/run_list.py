@@ -1,14 +1,11 @@
-"""Which runs `GET /runs` lists, and in which order; the same as CSV.
+"""Which runs `GET /runs` lists, and in which order.
 
 The journal narrows by session, kind and status; everything else is looked for among its newest runs, page by page.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
@@ -25,7 +22,6 @@ from tailrace.server.routes.runs_schemas import before_of
 
 MAX_SCANNED: Final = 5000  # runs that one request looks at; `page.next` goes on from there
 _PAGE: Final = 200
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a text that begins so
 Sort = Literal["newest", "slowest", "tokens", "cost"]
 
 
@@ -122,31 +118,3 @@ def _tokens(run: Run) -> int:
 
 def _usd(run: Run, costs: Costs) -> float | None:
     return costs.of(run.finished.spent or ()) if run.finished is not None else None
-
-
-def csv_of(runs: Iterable[Run], costs: Costs) -> str:
-    """A line for each run, under a line of titles. An unknown cost is empty."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
-    titles = "id created_at status kind model key session question duration_s input_tokens output_tokens cost_usd error"
-    writer.writerow(titles.split())
-    for run in runs:
-        usage = run.finished.usage if run.finished is not None else None
-        error = run.finished.error if run.finished is not None else run.parked
-        cells = (
-            public_id(run),
-            datetime.fromtimestamp(run.created_at, UTC).isoformat(timespec="seconds"),
-            run.state,
-            run.new.kind,
-            answering_model(run),
-            charged_to(run),
-            run.new.session,
-            question_of(run),
-            duration_s(run),
-            usage.input_tokens if usage is not None else None,
-            usage.output_tokens if usage is not None else None,
-            _usd(run, costs),
-            error.message if error is not None else "",
-        )
-        writer.writerow(f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in cells)
-    return out.getvalue()

@@ -6,7 +6,6 @@ A viewer is a cursor in the log: a disconnect stops nothing, a reconnect misses 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -42,7 +41,7 @@ from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import TEXT, Route, json_response
 from tailrace.server.http.session_access import check_session, key_was_used, scoped_key
 from tailrace.server.routes import runs_schemas as schemas
-from tailrace.server.routes.run_list import RunsQuery, csv_of, find_runs
+from tailrace.server.routes.run_list import RunsQuery, find_runs
 from tailrace.server.routes.streams.log_stream import log_end, log_route, stream_log
 from tailrace.server.v1.model_target import require_model, turn_model
 
@@ -167,14 +166,6 @@ class Runs:
         states = await instance_states(self._journal, found.runs)
         summaries = tuple(schemas.summary_of(run, self._costs, states.get(run.id)) for run in found.runs)
         return json_response(schemas.RunList(summaries, schemas.Page(found.next is not None, found.next)))
-
-    async def show_csv(self, request: web.Request) -> web.Response:
-        """The same runs as a CSV file."""
-        query = query_of(request, RunsQuery)
-        found = await find_runs(self._journal, self._costs, query)
-        text = await asyncio.to_thread(csv_of, found.runs, self._costs)
-        headers = {"Content-Disposition": 'attachment; filename="runs.csv"'}
-        return web.Response(text=text, content_type="text/csv", charset="utf-8", headers=headers)
 
     async def show(self, request: web.Request) -> web.Response:
         """One run: the state that its log folds to."""
@@ -315,7 +306,6 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     return (
         begins("/runs", api.create, body=schemas.NewRunBody, answer=schemas.NewRunStatusBody, errors=(404, 409, 413)),
         route("GET", "/runs", api.show_all, query=RunsQuery, answer=schemas.RunList),
-        route("GET", "/runs.csv", api.show_csv, query=RunsQuery, answer=TEXT, media_type="text/csv"),
         shows("/runs/{id}", api.show, answer=schemas.RunState),
         log_route("/runs/{id}/stream", api.stream, schemas.RunStreamQuery),
         shows("/runs/{id}/images/{number}", api.image, query=None, answer=TEXT, media_type="image/*"),

@@ -9,7 +9,7 @@ import { frame } from "../operations/frame.js";
 import { prose, SchemaView, typeOf } from "./schema_view.js";
 
 const NOT_SHOWN = "page"; // the group of the page's own files
-const TITLES = { v1: "Model APIs", "ag-ui": "AG-UI", ui: "AI SDK", mcp: "MCP", "runs.csv": "Runs", "openapi.json": "Server" };
+const TITLES = { v1: "Model APIs", "ag-ui": "AG-UI", ui: "AI SDK", mcp: "MCP", "openapi.json": "Server" };
 const SERVER = new Set(["healthz", "readyz", "metrics", "about", "ops", "usage"]);
 const FIRST = ["Model APIs", "Runs", "Sessions"];
 const METHODS = ["get", "head", "post", "put", "patch", "delete"];

@@ -2,8 +2,8 @@
 
 import { button, element, make } from "../answer/dom.js";
 import { iconButton } from "../icons.js";
-import { ask, read, wordsOf } from "../net/api.js";
-import { saveFile } from "../net/save_file.js";
+import { read, wordsOf } from "../net/api.js";
+import { csvOf, saveFile } from "../net/save_file.js";
 import { frame } from "./frame.js";
 import { cut, Table, tag } from "./table.js";
 import { money, moment, number, runAddress, span, TONES } from "./words.js";
@@ -15,6 +15,7 @@ const ALL_KINDS = "agent,call,sequence";
 const STATUS = { "": "Any status", running: "Running", completed: "Completed", incomplete: "Incomplete", failed: "Failed", stopped: "Stopped", pending: "Pending", parked: "Set aside" };
 const KINDS = { "": "All kinds", agent: "Turns", call: "API calls", sequence: "Sequences" };
 const SINCE = { "": "Any time", 1: "Last 24 hours", 7: "Last 7 days", 30: "Last 30 days" };
+const SAVED = "id at status kind model answered_by key session input duration_s input_tokens output_tokens cost_usd error".split(" ");
 const TEXTS = { q: "Text", model: "Model", key: "Key", session: "Session", min_usd: "Dollars from" };
 
 export async function openRuns(address = new URLSearchParams(location.search)) {
@@ -130,7 +131,11 @@ class RunsView {
     const query = this.query;
     query.set("limit", 1000);
     try {
-      saveFile(await (await ask(`/runs.csv?${query}`)).blob(), "runs.csv");
+      const { data } = await read(`/runs?${query}`);
+      const rows = data.map(({ usage, error, ...run }) => ({
+        ...run, ...usage, at: new Date(run.created_at * 1000).toISOString(), error: error?.message,
+      }));
+      saveFile(csvOf(SAVED, rows), "runs.csv");
     } catch (error) {
       this.tell(wordsOf(error), "bad");
     }

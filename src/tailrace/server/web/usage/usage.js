@@ -2,7 +2,7 @@
 
 import { button, element, make } from "../answer/dom.js";
 import { read, wordsOf } from "../net/api.js";
-import { saveFile } from "../net/save_file.js";
+import { csvOf, saveFile } from "../net/save_file.js";
 import { frame } from "../operations/frame.js";
 import { money as dollars } from "../operations/words.js";
 
@@ -24,7 +24,7 @@ class UsageView {
     this.choices = element("div", Object.keys(SPANS).map((name) => this.choice(name)), "usage-spans");
     this.choices.setAttribute("role", "group");
     this.choices.setAttribute("aria-label", "Time");
-    this.csv = button("CSV", () => saveFile(csvOf(this.rows), `usage-${span}.csv`), "ops-small");
+    this.csv = button("CSV", () => saveFile(csvOf(SAVED, this.rows), `usage-${span}.csv`), "ops-small");
     this.csv.hidden = true;
     tools.append(this.choices, this.csv);
     this.body = body;
@@ -66,13 +66,6 @@ class UsageView {
     const uncounted = estimated ? ` ${estimated.toLocaleString("en")} tokens are estimated: their provider has not counted them.` : "";
     this.note.textContent = `Money by list prices${without}.${uncounted} Days are those of UTC.${later}`;
   }
-}
-
-/** A line for each day, key and model. A name that a spreadsheet would carry out as a formula is a text. */
-function csvOf(rows) {
-  const field = (value) => `"${String(value ?? "").replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
-  const lines = rows.map((row) => SAVED.map((name) => (typeof row[name] === "number" ? row[name] : field(row[name]))));
-  return [SAVED, ...lines].map((line) => `${line.join(",")}\r\n`).join("");
 }
 
 function summed(rows, by) {
