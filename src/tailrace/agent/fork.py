@@ -2,10 +2,8 @@
 
 Pure, but for reading the log. The fork's own log has all of it, so that the other run may be deleted. A fork with a
 question of its own has what was said before as its history. One without goes on with the other run's turn: its messages
-and results are copied, with what viewers saw of them. Usage is not copied: it is the other run's.
-
-What was under way at that entry is taken up as after a crash: text goes on where it ended, and a call without a result
-is made again only where it is safe to repeat.
+and results are copied, not its usage. What was under way is taken up as after a crash: text goes on where it ended, and
+a call without a result is made again only where it is safe to repeat.
 """
 
 from __future__ import annotations

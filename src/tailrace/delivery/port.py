@@ -1,11 +1,8 @@
 """The Platform port: what a chat platform must be able to do, and the values that pass through it.
 
-It is not part of `ports` because only delivery and the platform adapters use it. Values and Protocols: no I/O, no
-clock, no platform's name.
-
-Outbound: a `Place`, its `Capabilities`, an action to perform there, the reply to it. Inbound: an `Update`. The planner
-decides every action. An adapter translates one action into one request and the answer into one reply; it never
-retries, waits or splits.
+Values and Protocols: no I/O, no clock, no platform's name. Outbound: a `Place`, its `Capabilities`, an action to
+perform there, the reply to it. Inbound: an `Update`. The planner decides every action. An adapter translates one action
+into one request and the answer into one reply; it never retries, waits or splits.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Of several processes on one journal one polls a platform and sends to it (`platform_lease`); each of them answers its
 webhook. Use `Gateway` as an async context manager beside an open `App`. At the end it lets the deliveries in flight
-finish for `server.drain_s` and marks those that it cuts; the next process completes them, and answers the questions
-that come meanwhile. Commands and buttons are heard to the end: an answer that is waited for may wait for one. Where
-another process lives that can, `hand_over` leaves all to it at once.
+finish for `server.drain_s` and marks those that it cuts; the next process completes them. Commands and buttons are
+heard to the end: an answer may wait for one. Where another process lives, `hand_over` leaves all to it at once.
 """
 
 from __future__ import annotations

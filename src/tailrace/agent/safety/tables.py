@@ -1,10 +1,8 @@
 """The programs that a command line may start without a question: those that only read, and those that build and test.
 
-Data; the rows are in `tables.toml`. `known_programs` reads it. A program that is in neither table asks, and so does a
-known one with an option that makes it write elsewhere, start a program or send something.
-
-A program that builds or tests runs the project's own code and may write in the working directory; what that code does
-is not judged here. So none that fetches packages, deploys, or takes code from the command line is in the table.
+The rows are in `tables.toml`. A program that is in neither table asks, and so does a known one with an option that
+makes it write elsewhere, start a program or send something. A program that builds or tests runs the project's own code,
+which is not judged here. So none that fetches packages, deploys, or takes code from the command line is in the table.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 `usage TAB day TAB key TAB model TAB what` holds the details, `spent TAB day TAB key TAB what` a day's sums of a key,
 `rate TAB minute TAB key` the requests of one minute, and `reserved TAB time TAB key TAB what` the estimates of calls in
-flight. The time comes first, so that old ones are a range. A day is
-one of UTC, so that all nodes mean the same. Tokens are counted, and priced when they are shown: a process that only
-counts needs no prices.
+flight. The time comes first, so that old ones are a range; a day is one of UTC, so that all nodes mean the same. Tokens
+are priced when they are shown: a process that only counts needs no prices.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """`tailrace serve`: the API, the web page and every enabled platform, until a signal stops it.
 
 The first SIGINT or SIGTERM starts the drain: no new work, requests in flight have `server.drain_s`. If another process
-lives, runs go on there at once; otherwise they have as long, and the next process goes on with those that have not
-ended by then, and at once with those that only wait for a person. The second signal ends it at once.
-
-With several workers a small parent starts this in each of them, at one address and over one store, and passes the
-signals on. When all of them are to end, none hands its runs over to another.
+lives, runs go on there at once; otherwise they have as long, and the next process goes on with the rest. The second
+signal ends it at once. With several workers a small parent starts this in each of them, at one address and over one
+store, and passes the signals on.
 """
 
 from __future__ import annotations

@@ -1,44 +1,24 @@
 """One slot's messages: which part of its text each of them shows, and what is known of each on the platform.
 
-Pure. Owns the state of a message. The planner decides which action a state calls for; `replies` decides which outcome
-a reply is.
+Pure. Owns the state of a message. The planner compares what a message shows with what it should show and hands out one
+action; an action in flight changes no state. `replies` reads the reply as an `Outcome`; `TRANSITIONS` lists the
+outcomes that a state allows, and `LEADS_TO` says where each leads. Any other outcome raises: it is a bug of ours.
 
-Theory of operation
-===================
+A message begins `absent`. A reply that means "certainly not done" leaves the state as it is. `Unknown` after `Send` or
+`Open` is the hard case (G80): the message may be in the chat, and its id is not known. `Capabilities.resend` decides:
 
-A slot's text is shown in a chain of messages. The planner compares what a message shows with what it should show and
-hands out one action: `Send`, `Open`, `LookUp`, `Edit`, `Append`, `Close` or `Delete`. An action in flight changes no
-state; its reply does. `replies` reads the reply as an `Outcome`, `TRANSITIONS` lists the outcomes that a state allows,
-and `LEADS_TO` says where each outcome leads. Any other outcome raises: that is a bug here, whatever the platform said.
-
-A message begins `absent`: as far as is known, the chat does not have it. `Sent` makes it `posted`, `streaming` (after
-`Open`: a native stream that text is appended to), or `confirmed` at once where the text was final. A reply that means
-"certainly not done" (`Flood`, `Failed`, `MarkupRejected`, `TooLong`) leaves the state as it is. When the tries are used
-up, or the platform refuses a final text, the message has `failed`.
-
-`Unknown` after `Send` or `Open` is the hard case (G80): the message may be in the chat, and its id is not known. What
-follows depends on the platform's `Capabilities.resend`:
-
-- "look_up": the state is `look_up`, and `LookUp` asks for the key. `Sent` finds the message; `NotFound` leads back to
-  `absent`.
-- "idempotent": the state is `resend`, and the same key is sent again until there is a reply.
+- "look_up": `LookUp` asks for the key. `Sent` finds the message; `NotFound` leads back to `absent`.
+- "idempotent": the same key is sent again until there is a reply.
 - "never", or when the tries of the other two are used up: a final text is `unresolved` and never sent again. A partial
   text may stay in the chat as a stray; the message is `absent` again, and only its final text will be sent.
 
-A message in the chat is `posted` while it shows a partial text, or a text that is not known: after a resend, or after a
-native stream that ended with another text than it should have. It is `confirmed` once the platform has accepted the
-final text. A final text can still change (the run's output replaces it, a question is answered); then the next edit
-that succeeds decides between `posted` and `confirmed` again. A message that the platform no longer has, or whose final
-edit the platform refuses, is `lost`: the state is `absent`, and the final text is sent anew. A message that could not
-be edited stays as a stray and is deleted after its replacement is confirmed (G87). A message is `removed` when the text
-has become too short to need it.
+A final text can still change (the run's output replaces it, a question is answered); then the next edit that succeeds
+decides between `posted` and `confirmed` again. A message that could not be edited stays as a stray and is deleted after
+its replacement is confirmed (G87).
 
-No outcome leaves `failed`, `removed` or `unresolved`. Two things set a state without the table: the ledger
-(`ChatMessage.restore`), after a restart or of the delivery in whose place this one sends what is missing, and the loss
-of a thread, where new messages take the keys of the old ones (`Chain.restart`).
-
-Orthogonal to the state are `plain` (the platform refused the markup), `final_only` (no partial text is shown any more)
-and the retries.
+Two things set a state without the table: the ledger (`ChatMessage.restore`), and the loss of a thread, where new
+messages take the keys of the old ones (`Chain.restart`). Apart from the state are `plain` (the platform refused the
+markup), `final_only` (no partial text is shown any more) and the retries.
 """
 
 from __future__ import annotations

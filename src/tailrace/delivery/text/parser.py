@@ -2,10 +2,8 @@
 
 CommonMark with tables and strikethrough. Emphasis may also begin and end at punctuation. A code block is found at any
 indentation and ends only at its closing line, as `balance` and `split` see it. A line without "|" ends a table; what a
-row has beyond the columns stands in its last cell. HTML is text, and so is math.
-
-Pure. Linear: nesting and columns are bounded, and what lies beyond the bounds is text. Never raises: there is no wrong
-Markdown.
+row has beyond the columns stands in its last cell. HTML is text, and so is math. Pure and linear: nesting and columns
+are bounded, and what lies beyond the bounds is text.
 """
 
 from __future__ import annotations

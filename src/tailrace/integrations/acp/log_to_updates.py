@@ -1,10 +1,8 @@
 """A run's log as the `session/update` notifications of one turn, line by line.
 
 Pure, a function of the entries: any cut of the log into batches gives the same bytes. A chunk of the answer becomes one
-line, made of a prefix that is encoded once a message.
-
-An editor cannot be told to remove text. Where an attempt is withdrawn after its text was shown, a thought says so and
-the answer begins again under another `messageId`. The facts of an ended turn have the final text alone.
+line, made of a prefix that is encoded once a message. An editor cannot be told to remove text: where an attempt is
+withdrawn after its text was shown, a thought says so and the answer begins again under another `messageId`.
 """
 
 from __future__ import annotations

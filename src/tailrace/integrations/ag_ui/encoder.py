@@ -1,10 +1,8 @@
 """A run's log as the events of AG-UI 1.0, which any AG-UI front end takes.
 
 Pure, a function of the entries and the request: any cut of the log into batches gives the same bytes. Each event has an
-id, the entry's seq and its place among the events of that entry, so a client can go on behind any event.
-
-AG-UI ends a run where it needs an answer, and the next request goes on from there. Ours waits: one run of the log is
-therefore several of the client's, and `Stretch` says which of them is encoded.
+id, the entry's seq and its place among the events of that entry, so a client can go on behind any event. AG-UI ends a
+run where it needs an answer. Ours waits: one run of the log is several of the client's, and `Stretch` says which.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@
   conversation_id, message_id}`: `tailrace_response` for answers, which automations speak or send on, and
   `tailrace_notice` with a `kind` for what is not to be spoken (tools, notices, approvals, pairing codes).
 
-A notification that changed with every token would be no use: each text comes whole. A Home Assistant that is still
-starting accepts every command, but its automations hear no event, so that nothing is subscribed to or sent before it is
-running.
+Each text comes whole. A Home Assistant that is still starting accepts every command, but its automations hear no event,
+so nothing is subscribed to or sent before it runs.
 """
 
 from __future__ import annotations

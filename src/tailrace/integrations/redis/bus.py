@@ -1,10 +1,8 @@
 """The connection of one process to Redis: sends what it has committed, reads what others have.
 
-Owns two connections, one that writes and one that waits. Each is made again by itself, after pauses that grow. What
-cannot be sent is dropped: the other processes read it from storage.
-
-A process waits on two streams alone, however many runs it watches: one that names the runs that grew, for all
-processes, and one that tells this process that it watches another run. Then it reads the streams of those runs.
+Owns two connections, one that writes and one that waits; each is made again by itself, after pauses that grow. What
+cannot be sent is dropped: the other processes read it from storage. A process waits on two streams alone: one that
+names the runs that grew, for all processes, and one that tells this process that it watches another run.
 
 An entry of a run's stream is one group commit of that run. Its id is the last seq and a zero, `<seq>-0`, so Redis
 itself refuses what is late or doubled, and a reader goes on after the seq it has.

@@ -2,12 +2,10 @@
 
 Owns the storage format (docs/decisions/0002-one-log-per-run.md). Knows nothing of leases, viewers or threads. A row of
 `batches` holds what one group commit wrote to one run: the events' JSON, one a line, numbered from `first_seq`, and the
-wall clock's time of that commit in `at`. `heads` holds the columns of a run that change. It is a table of its own so
-that its rows stay narrow: the claims of a thousand runs share a few pages however long their inputs are. `heads.pipe`
-is the wake-up pipe of the owner's process; `heads.claimed_seq` is the last entry before the newest claim, so what
-follows it is the owner's own work. `places` says by run where its rows are, except the newest, which come after
-`indexed.upto` (`places.py`). `heads.output_seqs` is NULL but for a sequence, whose output is stored once
-(`stored/rows.py`).
+wall clock's time of that commit in `at`. `heads` holds the columns of a run that change, in narrow rows: the claims of
+a thousand runs share a few pages. `heads.pipe` is the wake-up pipe of the owner's process; what follows
+`heads.claimed_seq` is the owner's own work. `places` says by run where its rows are, except the newest, which come
+after `indexed.upto` (`places.py`). `heads.output_seqs` is NULL but for a sequence (`stored/rows.py`).
 """
 
 from __future__ import annotations
