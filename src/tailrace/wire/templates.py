@@ -34,10 +34,10 @@ _RAW_PADDING = b"abc123"
 Path: TypeAlias = tuple[str | int, ...]
 PADDING_FIELDS = ("obfuscation", "p")  # random text against traffic analysis: OpenAI's and Mistral's name for it
 _PLAIN: Final = (
-    rb"(?:[ !#-\[\]-~]+|\\[\"\\bfnrt]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]"
+    rb"(?:[ !#-\[\]-~]++|\\[\"\\bfnrt]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]"
     rb"|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
-    rb"|\xf4[\x80-\x8f][\x80-\xbf]{2})+"
-)  # of the bytes between the quotes of a JSON string: they are one, in the usual spelling, and not empty
+    rb"|\xf4[\x80-\x8f][\x80-\xbf]{2})++"
+)  # of the bytes between the quotes of a JSON string: they are one, in the usual spelling, and not empty (M153: linear)
 _MAX_SAMPLES: Final = 4  # unused templates in a row after which learning is given up
 _LOOKS: Final = 3  # how often all that remains of a read is looked at together: its cost stays linear, whatever it has
 

@@ -148,7 +148,20 @@ def test_a_relayed_answer_is_the_decoded_one_however_it_is_cut(
     assert read("chat", pieces[:-3], relays=True, cut=True) == read("chat", pieces[:-3], relays=False, cut=True)
 
 
-@pytest.mark.parametrize("odd", [b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\x01", b"\\u00e9", b"\\x", b'"', b"\\"])
+ODD = pytest.mark.parametrize("odd", [b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\x01", b"\\u00e9", b"\\x", b'"', b"\\"])
+
+
+@ODD
+def test_O179_what_is_no_plain_text_is_told_at_once_however_long_it_is(odd: bytes) -> None:
+    """Not by trying every way to divide it: that froze the server for two events in one read."""
+    events = chat_events([*("I", " say ", "this", "word " * 400, "word " * 400, "word " * 400 + "ODD", "that")])
+    first = next(number for number, event in enumerate(events) if b"word" in event)
+    pieces = [*events[:first], b"".join(events[first : first + 2]), *events[first + 2 :]]
+    pieces = [piece.replace(b"ODD", odd) for piece in pieces]
+    assert read("chat", pieces, relays=True) == read("chat", pieces, relays=False)
+
+
+@ODD
 def test_a_text_that_is_no_plain_string_is_decoded_as_before(odd: bytes) -> None:
     events = chat_events(["I", " say ", "this", "ODD", "that"])
     events = [event.replace(b"ODD", odd) for event in events]
