@@ -15,7 +15,7 @@ from tailrace.errors import ConfigError, ProviderError
 from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.providers.attempt import Route
 from tailrace.providers.http.endpoint import Endpoint
-from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.provider import MAX_MODEL_CHARS, HttpProvider
 from tailrace.providers.http.reattaching import http_provider
 from tailrace.providers.http.refused_fields import RefusedFields
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
@@ -239,7 +239,8 @@ class Models:
             routes = self.routes(configured if same else choice)
             if len(self._named) >= MAX_NAMED:
                 self._named.clear()
-            self._named[name] = routes
+            if len(name) <= MAX_MODEL_CHARS:  # a client may send any
+                self._named[name] = routes
         return routes
 
     async def make_ready(self, choice: ModelChoice) -> None:
