@@ -78,7 +78,7 @@ class Deliveries(RunHost["_Delivery"]):
         spec = self._of_account(spec)
         if self.may_send() and not (later and await self._has_successor()):
             run = await self.start_run(new_delivery(spec), execution=self._suspended if later else None)
-            if not later:
+            if not later and not self.must_wait(run):
                 await self.take_over(run.id)  # a no-op unless a process that died had begun it
         else:
             await self._journal.create(new_delivery(spec))

@@ -198,7 +198,7 @@ class RunHost(ABC, Generic[E]):
         def abandoned(run: Run) -> bool:
             ours = run.new.kind == self._kind and run.id not in self._hosted and not self._is_deferred(run.id)
             wanted = ours and session in (None, run.new.session) and self._wants(run)
-            return wanted and (is_next is None or is_next(run)) and not self._must_wait(run)
+            return wanted and (is_next is None or is_next(run)) and not self.must_wait(run)
 
         def defer(run: Run, error: JournalError) -> None:
             self._defer(run.id)
@@ -227,7 +227,7 @@ class RunHost(ABC, Generic[E]):
         if run_id in self._hosted:
             return False  # without waiting for a claim of another run
         async with self._claiming:
-            if run_id in self._hosted or self._must_wait(await self._journal.get(run_id)):
+            if run_id in self._hosted:
                 return False
             claimed = await take_over(
                 self._journal, run_id, self._owner, lease_s=self._lease_s, before_park=self._before_park
@@ -239,7 +239,7 @@ class RunHost(ABC, Generic[E]):
                 self._go_on(claimed)
             return claimed is not None
 
-    def _must_wait(self, run: Run) -> bool:
+    def must_wait(self, run: Run) -> bool:
         """I102: a death of this process counts against every run that it has, so of those that another death would
         park it takes one at a time. Each has a lease's time alone; then it is no longer likely to kill."""
         if run.kills + 1 < SUSPECTED or run.state != "running":
