@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -99,10 +100,11 @@ async def run_signalled(
     """The result of `work`, beside which this listens. What `listen` raises cancels the work and is raised here. It
     begins with the first signal: most runs get none, and have no task for it."""
     listening: asyncio.Task[None] | None = None
+    context = copy_context()  # of the run, not of the request that sends the signal
 
     def begin() -> None:
         nonlocal listening
-        listening = group.create_task(listen(journal, lease, on_signal, after=after))
+        listening = group.create_task(listen(journal, lease, on_signal, after=after), context=context)
 
     async with FlatTaskGroup() as group:
         journal.when_signalled(lease, begin)
