@@ -440,6 +440,7 @@ class SocketConnection:
                 about = {"previous_response_id": answer.id, "input": steer.input}
                 event = steering.failed_event(about, error, answer.sent, steer.id)
                 await self._send(frames.event_frame(event, lane.stream_id))
+            answer.steers.clear()
         elif stubs := steering.required_input(answer.output, approvals=answer.run.new.kind == CALL_KIND):
             answer.stubs = stubs
             await self._tell_pending(answer, answer.steers)
@@ -450,6 +451,7 @@ class SocketConnection:
                 inherited["previous_response_id"] = answer.id
             items = [item for steer in steers for item in steer.items]
             lane.waiting.appendleft(_Create({**inherited, "input": items}, steers=steers))
+            answer.steers.clear()
 
     async def _tell_pending(self, answer: _Answer, steers: list[Steer]) -> None:
         for steer in steers:
