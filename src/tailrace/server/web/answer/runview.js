@@ -177,6 +177,7 @@ export class RunView {
         return this.activity.began(more.started.at);
       case "AttemptBegan":
         this.ending.attempt(asked);
+        this.parked = false;
         this.facts.know({ model: [asked.provider, asked.model].filter(Boolean).join("/") });
         if (asked.previous_failure) this.note.textContent = `The try before failed: ${asked.previous_failure}`;
         return this.activity.attempt(asked);
@@ -339,6 +340,7 @@ export class RunView {
   }
 
   notice({ kind, text, extra }) {
+    this.parked ||= kind === "parked"; // no one executes it until an operator lets it go on
     if (kind !== "tool_progress") this.note.textContent = text;
     else if (extra.run_id) this.tools.step(extra.index, text);
     else this.tools.progress(extra.index, text);

@@ -104,7 +104,7 @@ export class Conversation {
 
   /** The run that is executed; what is queued after it waits. */
   get current() {
-    return [...this.runs.values()].find(({ view }) => !view.ended) ?? null;
+    return [...this.runs.values()].find(({ view }) => !view.ended && !view.parked) ?? null;
   }
 
   /** Something runs, or a message is on its way. */
