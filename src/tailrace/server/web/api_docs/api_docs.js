@@ -9,7 +9,8 @@ import { frame } from "../operations/frame.js";
 import { prose, SchemaView, typeOf } from "./schema_view.js";
 
 const NOT_SHOWN = "page"; // the group of the page's own files
-const TITLES = { v1: "Model APIs", "ag-ui": "AG-UI", ui: "AI SDK", mcp: "MCP", "openapi.json": "Server" };
+const TITLES = { v1: "Model APIs", "openapi.json": "Server" };
+const SHORT = /^.{2,3}$|-/; // written in capitals
 const SERVER = new Set(["healthz", "readyz", "metrics", "about", "ops", "usage"]);
 const FIRST = ["Model APIs", "Runs", "Sessions"];
 const METHODS = ["get", "head", "post", "put", "patch", "delete"];
@@ -62,6 +63,7 @@ class ApiDocs {
 
   /** Shows the routes that have all these words. */
   filter() {
+    if (!this.document) return;
     const words = this.search.value.toLowerCase().split(/\s+/);
     for (const { node, text } of this.routes ?? []) node.hidden = !words.every((word) => text.includes(word));
     for (const group of this.list.children) group.hidden = !group.querySelector("details.route:not([hidden])");
@@ -162,7 +164,7 @@ function routesOf({ paths }) {
 
 function titleOf(tag) {
   if (SERVER.has(tag)) return "Server";
-  return TITLES[tag] ?? tag[0].toUpperCase() + tag.slice(1);
+  return TITLES[tag] ?? (SHORT.test(tag) ? tag.toUpperCase() : tag[0].toUpperCase() + tag.slice(1));
 }
 
 /** [title, routes] in order: what most people look for first, the server last. */
