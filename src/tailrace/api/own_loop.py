@@ -24,8 +24,8 @@ def run_in_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def iterate_in_own_loop(work: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
-    """What the work yields, made by a loop in a thread of its own, one item ahead of the caller. Closing it, and a wait
-    that is interrupted, as by Ctrl-C, cancel the work and wait until that has ended."""
+    """What the work yields, made by a loop in its own thread, each item when the caller asks for it. Closing it, and a
+    wait that is interrupted, as by Ctrl-C, cancel the work and wait until that has ended."""
     made: SimpleQueue[tuple[T] | None] = SimpleQueue()  # None: nothing more comes
     wanted = asyncio.Semaphore(0)
     runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)

@@ -63,7 +63,7 @@ def fill_request(
 ) -> None:
     """A request as the HTTP library's parser and router would have made it: its headers, the route that it matches, and
     its body, which was here before."""
-    request._headers = headers
+    set_headers(request, headers)
     request._match_info = match_info
     request._read_bytes = body
 
