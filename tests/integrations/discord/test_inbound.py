@@ -139,6 +139,7 @@ async def test_a_client_is_told_what_may_follow_each_command() -> None:
             "steer": [("message", [])],
             "queue": [("message", [])],
             "model": [("model", [])],
+            "verbose": [("switch", ["on", "off"])],
             "yolo": [("switch", ["on", "off"])],
             "approve": [("scope", ["once", "session", "always"])],
             "deny": [("reason", [])],

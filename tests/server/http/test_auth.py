@@ -44,7 +44,7 @@ async def test_J119_every_route_but_the_open_ones_needs_the_key(tmp_path: Path) 
         unknown, _ = await server.json("GET", "/nowhere")
     assert unknown == 401
     opened = {path for (_, path), (access, _) in asked.items() if access == "open"}
-    assert {path for path in opened if not path.startswith("/web/")} == {"/healthz", "/"}
+    assert {path for path in opened if not path.startswith("/web/")} == {"/healthz", "/", "/docs"}
     assert {status for access, status in asked.values() if access == "open"} == {200}
     assert {status for access, status in asked.values() if access != "open"} == {401}
 
