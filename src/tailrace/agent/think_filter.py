@@ -1,9 +1,8 @@
 """The think filter: keeps thoughts that a model wrote into its text out of the answer.
 
-The one place where think tags are handled, for streamed and whole answers alike. Pure: text in, text out. Holds
-back only what could still become a tag, so that a tag split anywhere is found (C42). A thought begins at the start of
-the message or of a line and nowhere else: a tag that a sentence or code mentions is text (M150). A thought that is
-never closed is never shown (C43).
+The one place where think tags are handled, for streamed and whole answers alike. Pure: text in, text out. Holds back
+what could still become a tag (C42). A thought begins at the start of the message or of a line and nowhere else: a tag
+that a sentence or code mentions is text (M150). A thought that is never closed is never shown (C43).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Each process that has the journal open owns a named pipe in `<database>-pipes/`. After a commit the writer puts one byte
 into the pipe of every other process. The kernel closes a pipe with its process, so one without a reader belongs to a
-dead process. A pipe that is not there says nothing: its process may have been unable to make it again. Pipes of dead
-processes are therefore kept for as long as a run names them, and for a while. Where named pipes do not exist (Windows,
-some network mounts) `fd` is None: the journal polls, and a dead owner is known by its lease alone.
+dead process. A pipe that is not there says nothing, so pipes of dead processes are kept for as long as a run names
+them, and for a while. Where named pipes do not exist (Windows, some network mounts) `fd` is None: the journal polls,
+and a dead owner is known by its lease alone.
 """
 
 from __future__ import annotations

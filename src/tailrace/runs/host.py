@@ -2,7 +2,7 @@
 
 Owns the life of a run in this process, for every kind; what a run does is its execution's business. A run comes in by
 `start_run`, or from a process that is gone. It leaves in one of four ways: its execution sealed it; it failed and the
-host sealed it; another process took it over; the host released it, because the host was closed or storage failed.
+host sealed it; another process took it over; the host released it.
 
 Five words for "not here, not now": `release` lets any process claim a run; `_defer` releases it after a failure and
 waits before the next try; `hand_over_run` releases it because this process is about to end; `pin` excepts it from that.

@@ -2,8 +2,7 @@
 
 Pure. Works on the programs that `shell.parse_shell` finds, not on the text. A line runs at once only if every command
 in it is known (`tables`) or allowed by a pattern of the config, and if it uses no place outside the working directory.
-Everything else asks: what is not understood is not known. The tables are no sandbox: a program that builds or tests
-runs the project's own code. A container is the real boundary.
+Everything else asks: what is not understood is not known. The tables are no sandbox: a container is the real boundary.
 """
 
 from __future__ import annotations

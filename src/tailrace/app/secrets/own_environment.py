@@ -1,9 +1,9 @@
 """Takes the secrets out of this process's own environment, which its children can read.
 
 On Linux every process of the same user can read `/proc/<pid>/environ`: the block of variables that the process was
-started with, whatever has become of `os.environ` since. A command that the agent runs would find in its parent's block
-the keys that were kept out of its own environment. Their values are overwritten there, and the process is marked as
-one whose memory other processes of the user may not read.
+started with, whatever has become of `os.environ` since. A command that the agent runs would find keys in its parent's
+block. Their values are overwritten there, and the process is marked as one whose memory other processes of the user may
+not read.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Pure. A value is quoted for the shell where its template stands. That holds only where the template stands by itself: in
 quotes, in a comment, in backticks or in a here-document the quotes that are added would mean something else, so a
-template there is refused. So is one in arithmetic, where bash runs the `$(…)` in a value such as `a[$(id)]`, quoted or
-not.
+template there is refused. So is one in arithmetic, where bash runs the `$(…)` in a value such as `a[$(id)]`.
 """
 
 from __future__ import annotations

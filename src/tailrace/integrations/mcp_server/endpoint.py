@@ -1,5 +1,4 @@
-"""`/mcp`: the run tools for MCP hosts over HTTP, under the server's keys. A host may do there what its key may do at
-`/runs`.
+"""`/mcp`: the run tools for MCP hosts over HTTP. A host may do there what its key may do at `/runs`.
 
 Stateless, in both eras of the protocol: each request stands alone, so that any worker or node may answer it. A host of
 2026-07-28 comes again with the answers to questions; an older one gets them in the report, for `answer_approval`. A

@@ -3,7 +3,7 @@
 A group that only appends is one statement: it inserts the entries of every run whose newest claim is this writer's, and
 wakes the other processes. It may be sent again as it is: entries that are there are not inserted again. Any other group
 is one transaction with a number. After a lost connection the same group is sent again, and the number says whether it
-was committed already. So a group whose outcome was unknown is neither lost nor written twice.
+was committed already.
 """
 
 from __future__ import annotations

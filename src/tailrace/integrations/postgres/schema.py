@@ -1,11 +1,9 @@
 """The tables.
 
-Owns the storage format. As in SQLite's file, a row of `batches` holds what one group commit wrote to one run: the
-events' JSON, one a line, numbered from `first_seq`, and the time of that commit in `at`. `heads` holds the columns of a
-run that change: its rows are narrow and are locked for each write to their run. `writers` has the number of the last
-transaction of each process: after a lost connection it says whether the transaction in flight was committed.
-`wall_clock` counts leases by the database's clock, unless a test gives another time; `newest_in_session` lets one
-transaction at a time create runs of a session.
+Owns the storage format. `batches` and `heads` are as in SQLite's file; a row of `heads` is locked for each write to its
+run. `writers` has the number of the last transaction of each process: after a lost connection it says whether the
+transaction in flight was committed. `wall_clock` counts leases by the database's clock, unless a test gives another
+time; `newest_in_session` lets one transaction at a time create runs of a session.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 In a plain index by run every row of a commit is on another page. So a commit appends to `batches` alone, and after
 `INDEX_ROWS` rows those of a run get their places together. `indexed.upto` is the last row that has its place; a query
 also scans the few rows that follow it (docs/decisions/0020-places-come-later.md). Measured against a plain index, 560
-streams, 56 rows a commit: 813 bytes written per row in place of 3,659, and 3.4 µs of CPU in place of 6.7 (-49 %); one
-stream alone: 4,287 bytes in place of 8,692, and 17 µs in place of 25. Rows without a place follow those that have one.
+streams, 56 rows a commit: 813 bytes written per row in place of 3,659, and 3.4 µs of CPU in place of 6.7 (-49 %). Rows
+without a place follow those that have one.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Owns when and in which order things are written. At most one commit is in flight; writes that come meanwhile are part of
 the next group, so slow storage makes larger groups and not a longer queue. Entries that no caller waits for are
-committed once in `MIN_INTERVAL_S`: a commit costs as much as a dozen rows of it. No entry is shown before its group is
-committed.
+committed once in `MIN_INTERVAL_S`. No entry is shown before its group is committed.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Owns the bytes on the connection, the keep-alive comments and the deadline for clients that do not read. A send is one
 write into the transport, which buffers what the socket cannot take. The head leaves with the first events and the end
 of the body with the last ones, because each write is a system call. Knows no event and no dialect: `wire.sse` encodes
-events, and refuses what could break out of one (J121). A disconnect cancels the request's handler, and so does dropping
-a client that does not read: sending to a disconnected client is a no-op.
+events, and refuses what could break out of one (J121). A disconnect, and dropping a client that does not read, cancel
+the request's handler.
 """
 
 from __future__ import annotations

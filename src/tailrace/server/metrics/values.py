@@ -2,9 +2,9 @@
 
 A series is a metric with its labels, and has cells. Each worker writes to a file of its own and reads those of all. The
 parent makes the files, without a name: a worker's replacement goes on counting where the dead one stopped. A file
-begins with two numbers: how many bytes are in use, and whether a worker writes to it. Then come the series, each as the
-length of its key, its number of cells, its key as JSON, padding to eight bytes, and the cells. A series is written
-before the bytes in use are, so a reader finds whole series only; it is never moved or removed.
+begins with two numbers: how many bytes are in use, and whether a worker writes to it. Then come the series: the length
+of the key, the number of cells, the key as JSON, padding to eight bytes, the cells. A series is written before the
+bytes in use are, so a reader finds whole series only.
 """
 
 from __future__ import annotations

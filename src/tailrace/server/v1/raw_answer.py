@@ -2,8 +2,7 @@
 
 Owns the hot path. A read of the provider's socket becomes one write into the client's, in the same tick of the loop: no
 queue, no task switch. The run is in memory and is recorded when it ends; a disconnect cancels the call, also while the
-provider is silent (F68). Raw means raw: the client sees what the provider sends. Sent text cannot be withdrawn, so an
-answer that breaks off either continues where it stopped or ends in an error.
+provider is silent (F68). An answer that breaks off continues where it stopped or ends in an error.
 """
 
 from __future__ import annotations

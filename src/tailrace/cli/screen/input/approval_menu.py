@@ -2,8 +2,7 @@
 
 Pure, but for the clock. A key that was meant for the message that the user was typing must not approve anything: keys
 count when the menu has stood on the screen for a moment, no key was pressed in that time, and the screen shows that
-they count. The time until it is drawn is no part of that moment: a busy machine may draw late. No key is lost: one that
-decides nothing is part of the message.
+they count. No key is lost: one that decides nothing is part of the message.
 """
 
 from __future__ import annotations

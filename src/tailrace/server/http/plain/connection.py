@@ -2,9 +2,9 @@
 
 Owns the short way between a socket and the request pipeline. A plain request becomes one task. Its head can be read in
 one way only: a request line that is known to the letter, HTTP/1.1, each header once and within the grammar of RFC 9110
-(5.1, 5.5), the host among them, a body of a given length that is neither encoded nor announced. The HTTP library's way
-takes ten kilobytes for as long as a stream is open. The first bytes that are not plain, or not all there soon, go to a
-connection of the library, with everything after them: nothing is refused here. A handler sees no difference.
+(5.1, 5.5), the host among them, a body of a given length that is neither encoded nor announced. The library's way takes
+ten kilobytes a stream. The first bytes that are not plain, or not all there soon, go to a connection of the library,
+with everything after them: nothing is refused here. A handler sees no difference.
 """
 
 from __future__ import annotations
