@@ -5,8 +5,7 @@
         if a model call is due:
             record that messages for the turn under way join its history
             summarise the older history where it fills most of the context
-            stream the model's answer into the log, piece by piece (refused as too long: shorten, and begin again;
-                refused for images of earlier turns: leave them out, once, and begin again)
+            stream the model's answer into the log, piece by piece (refused as too long: shorten, and begin again)
             record the answer, with the tools that it calls
         if tools are due:
             ask a person about those that need an approval
@@ -15,9 +14,9 @@
             record an answer that says so
     record the end
 
-`Turn` alone decides what is due (turn.py), from the facts on record and nothing else. So a run that was interrupted by
-a crash goes on here with no code of its own: its facts are replayed and what is due is done. Each step of the loop has
-its module: the model call is in model_call.py, tools and approvals are in tool_runner.py.
+`Turn` alone decides what is due (turn.py), from the facts on record and nothing else. So a run that a crash
+interrupted goes on here with no code of its own: its facts are replayed and what is due is done. The model call is in
+model_call.py, tools and approvals are in tool_runner.py.
 
 This module owns the turn's order and its interruption. A `stop` signal cancels the step under way, and the turn is
 sealed as `stopped`. A cancellation from outside, as when the process ends, records nothing: another process goes on.

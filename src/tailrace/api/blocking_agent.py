@@ -100,9 +100,8 @@ class AIAgent:
 
     They are called in the thread that called `run_conversation`: what ends that thread there (`sys.exit()`, Ctrl-C)
     stops the turn and is raised by `run_conversation`. Usable from any thread; close it, or use it in a `with` block,
-    to let go of what it has open at once. One that is forgotten lets go of it when it is collected, also where its
-    callbacks are methods of the object that owns it. A tool is held until then: one that is such a method keeps its
-    owner, and the agent, until the agent is closed."""
+    to let go of what it has open at once. One that is forgotten lets go of it when it is collected, unless one of
+    its tools is a method of the object that owns it."""
 
     # A misspelt name raises.
     __slots__ = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from tailrace.messages import Message, Part, Text, Value
@@ -79,7 +80,7 @@ def marked_message(message: Message, by: SpokenBy | None) -> Message:
     head = _head(by)
     first, *others = message.parts or (Text(""),)
     begun: tuple[Part, ...] = (Text(head + _barred(first.text)),) if isinstance(first, Text) else (Text(head), first)
-    return Message(message.role, (*begun, *map(_marked_part, others)))
+    return Message(message.role, (*begun, *_with_texts(others, _barred)))
 
 
 def unmarked_message(message: Message, by: SpokenBy | None) -> Message:
@@ -92,19 +93,15 @@ def unmarked_message(message: Message, by: SpokenBy | None) -> Message:
         return message
     typed = _unbarred(first.text.removeprefix(head))
     begun: tuple[Part, ...] = (Text(typed),) if typed else ()
-    return Message(message.role, (*begun, *map(_unmarked_part, others)))
+    return Message(message.role, (*begun, *_with_texts(others, _unbarred)))
 
 
 def _head(by: SpokenBy) -> str:
     return "\n".join(filter(None, (by.head, by.quoted)))
 
 
-def _unmarked_part(part: Part) -> Part:
-    return Text(_unbarred(part.text)) if isinstance(part, Text) else part
-
-
-def _marked_part(part: Part) -> Part:
-    return Text(_barred(part.text)) if isinstance(part, Text) else part
+def _with_texts(parts: Iterable[Part], changed: Callable[[str], str]) -> Iterator[Part]:
+    return (Text(changed(part.text)) if isinstance(part, Text) else part for part in parts)
 
 
 def _barred(text: str) -> str:

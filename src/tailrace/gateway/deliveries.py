@@ -269,8 +269,7 @@ class Deliveries(RunHost["_Delivery"]):
         self.say(place, UNSHOWN, key, "failure")
 
     async def _before_park(self, run: Run) -> None:
-        """N170: the user is told in a delivery of its own, which goes on when this process dies while it tells. That an
-        answer was set aside stands in its place already."""
+        """N170: another delivery says so to the user. That an answer was set aside stands in its place already."""
         spec = msgspec.convert(run.new.input, DeliverySpec)
         answer = await self._found(spec.run_id)
         if answer is not None and not spec.says and not (answer.state == "parked" and await self._has_shown(run)):

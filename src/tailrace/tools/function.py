@@ -2,12 +2,7 @@
 
     @tool(repeatable=True, parallel=True)
     async def forecast(city: str, days: Annotated[int, Meta(ge=1, le=14)] = 3) -> str:
-        '''The weather of the days ahead.
-
-        Args:
-            city: Name of the city, in English.
-            days: How many days.
-        '''
+        '''The weather of the days ahead. A section `Args:` describes the parameters.'''
 
 The function stays callable as it was. It is its author's own code and is trusted: it runs without asking unless
 `effect="external"` says that the user is asked first.

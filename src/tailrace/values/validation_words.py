@@ -95,10 +95,6 @@ def _wrong_count(at_least: str | None, at_most: str | None, count: str, found: s
     return f"must have {bound}{_items('array', count)}" + (f", not {found}" if found else "")
 
 
-def _out_of_bounds(_kind: str, bound: str, limit: str) -> str:
-    return f"must be {_BOUNDS[bound]} {limit.removesuffix('.0')}"
-
-
 def _items(kind: str, count: str) -> str:
     return f"{count} {_ITEMS[kind]}" + ("" if count == "1" else "s")
 
@@ -114,7 +110,10 @@ _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[..., str]], ...]] = (
         re.compile(r"Expected `array` of (at least )?(at most )?length (\d+(?: to \d+)?)(?:, got (\d+))?"),
         _wrong_count,
     ),
-    (re.compile(r"Expected `(int|float)` ([<>]=?) (\S+)"), _out_of_bounds),
+    (
+        re.compile(r"Expected `(int|float)` ([<>]=?) (\S+)"),
+        lambda _, bound, limit: f"must be {_BOUNDS[bound]} {limit.removesuffix('.0')}",
+    ),
     (re.compile(r"Expected `(?:int|float)` that's a multiple of (\S+)"), "must be a multiple of {}".format),
     (re.compile(r"Expected `(int|str)`"), lambda kind: f"must be {_TYPES[kind]}"),
     (re.compile(r"(?:Integer value|Number) out of range"), lambda: "is too large or too small a number"),

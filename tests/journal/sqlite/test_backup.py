@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import stat
@@ -235,7 +236,8 @@ def test_a_damaged_copy_is_removed(filled: Path, kept: Path) -> None:
 def test_a_disk_without_space_is_said_before_anything_is_copied(
     filled: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "_free_bytes", lambda _path: 1000)
+    usage = shutil.disk_usage(kept)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     with pytest.raises(JournalError, match=r"the backup needs 0.1 MB in .*backups, where 0.0 MB are free"):
         back_up(filled, kept / "copy.db")
     assert left_in(kept) == []

@@ -2,8 +2,7 @@
 
 On Linux every process of the same user can read `/proc/<pid>/environ`: the block of variables that the process was
 started with, whatever has become of `os.environ` since. A command that the agent runs would find keys in its parent's
-block. Their values are overwritten there, and the process is marked as one whose memory other processes of the user may
-not read.
+block. Their values are overwritten there, and other processes of the user may not read this one's memory.
 """
 
 from __future__ import annotations

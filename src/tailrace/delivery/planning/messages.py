@@ -12,9 +12,8 @@ A message begins `absent`. A reply that means "certainly not done" leaves the st
 - "never", or when the tries of the other two are used up: a final text is `unresolved` and never sent again. A partial
   text may stay in the chat as a stray; the message is `absent` again, and only its final text will be sent.
 
-A final text can still change (the run's output replaces it, a question is answered); then the next edit that succeeds
-decides between `posted` and `confirmed` again. A message that could not be edited stays as a stray and is deleted after
-its replacement is confirmed (G87).
+A final text can still change; then the next edit that succeeds decides between `posted` and `confirmed` again. A
+message that could not be edited stays as a stray and is deleted after its replacement is confirmed (G87).
 
 Two things set a state without the table: the ledger (`ChatMessage.restore`), and the loss of a thread, where new
 messages take the keys of the old ones (`Chain.restart`). Apart from the state are `plain` (the platform refused the

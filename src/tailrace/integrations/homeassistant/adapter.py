@@ -1,7 +1,6 @@
 """Home Assistant: questions come as events; answers go out as notifications and events.
 
-- In: the event `tailrace_message` with `{text, user?, conversation_id?}`, fired by an automation, a script or a
-  dashboard. Assist is for the component that runs inside of Home Assistant.
+- In: the event `tailrace_message` with `{text, user?, conversation_id?}`, fired by an automation or a script.
 - Out: `persistent_notification.create`, where the same id replaces what was shown, and an event with `{text, plain,
   conversation_id, message_id}`: `tailrace_response` for answers, which automations speak or send on, and
   `tailrace_notice` with a `kind` for what is not to be spoken (tools, notices, approvals, pairing codes).

@@ -69,13 +69,9 @@ def _exists(target: Path) -> JournalError:
 
 def _check_space(source: Path, directory: Path) -> None:
     needed = source.stat().st_size + wal_bytes(source)
-    free = _free_bytes(directory)
+    free = shutil.disk_usage(directory).free
     if free < needed:
         raise JournalError(f"the backup needs {needed / 1e6:.1f} MB in {directory}, where {free / 1e6:.1f} MB are free")
-
-
-def _free_bytes(directory: Path) -> int:
-    return shutil.disk_usage(directory).free
 
 
 def _new_file(target: Path) -> Path:

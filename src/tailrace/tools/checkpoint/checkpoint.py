@@ -201,8 +201,8 @@ class Checkpoints:
             commits = self._store.commits()
             if (self._commit(commits, plan.number).tree, tree) != (plan.target, plan.now):
                 raise CheckpointError("something has changed since this was planned: look at what it would do again")
-            label = f"before the rollback to {_when(self._commit(commits, plan.number))}"
-            self._keep(commits, tree, _note_of(found, label))
+            at = time.localtime(self._commit(commits, plan.number).at)
+            self._keep(commits, tree, _note_of(found, time.strftime("before the rollback to %Y-%m-%d %H:%M:%S", at)))
             self._apply(plan)
 
     def _now(self) -> tuple[str, Listing]:
@@ -327,10 +327,6 @@ def _note(commit: Commit) -> _Note:
         return msgspec.json.decode(commit.message, type=_Note)
     except msgspec.DecodeError as exc:
         raise CheckpointError(f"checkpoint {commit.number} is damaged: {decoding_problem(exc)}") from exc
-
-
-def _when(commit: Commit) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(commit.at))
 
 
 @contextmanager
