@@ -266,8 +266,8 @@ import os
 async def main():
     home = Path(sys.argv[1])
     async with open_app(load(os.environ, home), directory=home) as app:
-        ours = "tailrace.app.telemetry.tracing"  # beside the middlewares that count usage and recent calls
-        print(len(app.caller._middleware) - 2, "opentelemetry.trace" in sys.modules, ours in sys.modules)
+        ours = "tailrace.app.telemetry.tracing"
+        print(len(app.caller._middleware), "opentelemetry.trace" in sys.modules, ours in sys.modules)
 
 asyncio.run(main())
 """

@@ -116,13 +116,13 @@ async def test_stop_and_approval_from_another_node(tmp_path: Path, store: Shared
 
 @ON_POSTGRES
 async def test_a_sessions_stream_at_one_node_shows_what_another_is_asked(tmp_path: Path, store: SharedStore) -> None:
-    async with ConversingProvider(pace_s=0.0) as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
+    async with ConversingProvider(pace_s=0.1) as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         asked, watched = await cluster.start_many(2)
         seen: list[SeenEvent] = []
         runs: list[str] = []
         async with asyncio.timeout(PATIENCE_S), aclosing(events(cluster, watched, "/sessions/s/stream")) as stream:
             for question in ("One?", "Two?"):
-                following = asyncio.ensure_future(anext(stream))  # it waits before the run begins
+                following = asyncio.ensure_future(anext(stream))  # a stream without a cursor has the run under way, and no earlier one
                 runs.append(await cluster.run(asked, question, session="s"))
                 seen.append(await following)
                 while seen[-1].get("type") != "run_finished":
