@@ -122,7 +122,7 @@ async def test_a_sessions_stream_at_one_node_shows_what_another_is_asked(tmp_pat
         runs: list[str] = []
         async with asyncio.timeout(PATIENCE_S), aclosing(events(cluster, watched, "/sessions/s/stream")) as stream:
             for question in ("One?", "Two?"):
-                following = asyncio.ensure_future(anext(stream))  # a stream without a cursor has the run under way, and no earlier one
+                following = asyncio.ensure_future(anext(stream))  # it begins with the run under way
                 runs.append(await cluster.run(asked, question, session="s"))
                 seen.append(await following)
                 while seen[-1].get("type") != "run_finished":
