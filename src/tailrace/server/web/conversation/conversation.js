@@ -480,8 +480,7 @@ export class Conversation {
         { above: true },
       );
     }
-    const latest = await read(`/runs?kind=agent&limit=${LINKED_RUNS}`);
-    for (const run of latest.data.reverse()) {
+    for (const run of (await read(`/runs?kind=agent&limit=${LINKED_RUNS}`)).data.reverse()) {
       const source = this.runs.get(run.forked_from?.run_id);
       if (source && run.session !== this.session) source.view.link(`Forked here: ${titleOf(run.input)}`, place(run.session));
     }
@@ -497,6 +496,5 @@ function ended() {
 }
 
 function openApprovals(state) {
-  const open = (state.approvals ?? []).filter(({ decision }) => !decision);
-  return new Set(open.map(({ asked }) => asked.approval_id));
+  return new Set((state.approvals ?? []).filter(({ decision }) => !decision).map(({ asked }) => asked.approval_id));
 }
