@@ -32,7 +32,7 @@ async def test_viewers_with_the_durable_streams_client_see_the_same(name: str, t
 
 
 async def test_I106_a_tool_that_was_running_at_a_kill_does_not_run_again(tmp_path: Path) -> None:
-    """It had its effect, which no runtime can know: the model is told, and decides."""
+    """The tool had its effect, and the process died before it recorded that: the model reads so, and decides."""
     await all_are("told", Tailrace, "kill -9 in a tool", tmp_path)
 
 

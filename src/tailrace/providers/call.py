@@ -67,8 +67,8 @@ class CallResult(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """Makes calls. One per process. `middleware` wraps the listener of each call, the first one innermost; `observers`
-    are told of the ends of attempts alone."""
+    """Makes calls. One per process. `middleware` wraps the listener of each call, the first one innermost; each of
+    `observers` is called when an attempt has ended."""
 
     def __init__(
         self,

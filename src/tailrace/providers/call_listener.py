@@ -92,8 +92,8 @@ CallMiddleware: TypeAlias = Callable[[ModelRequest, Sequence[Route], CallListene
 
 
 AttemptObserver: TypeAlias = Callable[[AttemptOutcome], None]
-"""Is told of every attempt that has ended, once the call's listener has recorded it; also of one in whose middle an
-earlier process ended. Must not raise."""
+"""`Caller` calls it with each attempt that has ended, once the call's listener has recorded that; also with an attempt
+that an earlier process left unfinished when it died. Must not raise."""
 
 
 CallGate: TypeAlias = Callable[[ModelRequest, Sequence[Route]], AbstractAsyncContextManager[None] | None]

@@ -1,4 +1,4 @@
-"""`tailrace add matrix` with a real Synapse: whoever writes the code in a room with the bot is served."""
+"""`tailrace add matrix` with a real Synapse: the bot serves each person who writes the code in a room with it."""
 
 from __future__ import annotations
 

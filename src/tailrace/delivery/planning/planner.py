@@ -148,7 +148,7 @@ class Planner:
             self.outline.slots.append(NoteSlot(UNSHOWN_KEY, UNSHOWN, purpose="failure"))
 
     def _note_cut_off(self) -> None:
-        """N170: the user is told once that an answer may be missing. It is not sent again, since it may be there."""
+        """N170: tells the chat once that an answer may be missing. We do not send it again, since it may be there."""
         cut_off = [slot for slot in self.outline.slots if slot.key in self._cut_off and slot.purpose not in _MINOR]
         if cut_off:
             self._cut_off.clear()
