@@ -50,7 +50,7 @@ test-all: $(VENV)/.dev ## every test: processes, clusters, browsers, foreign cli
 test-slow: $(VENV)/.dev ## what test-all runs beside test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow $(PYTEST_ARGS) $(TESTS)
 
-check: $(VENV)/.dev ## format, lint, strict types, the direction of imports, module length
+check: $(VENV)/.dev ## format, lint, strict types, the direction of imports, sizes
 	@echo "· format" && $(BIN)/ruff format --check --quiet . || { echo "  run: make format"; exit 1; }
 	@echo "· lint" && $(BIN)/ruff check --quiet .
 	@echo "· types" && $(BIN)/mypy
