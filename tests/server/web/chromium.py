@@ -51,16 +51,17 @@ _UNTIL = """new Promise((resolve) => {
 _FRAME = (
     "new Promise((next) => { requestAnimationFrame(() => next()); setTimeout(next, 100); })"  # a hidden page has none
 )
+# Ends the watch over the mouse. A page that a press has led to knows nothing of it.
+_PRESSED = "globalThis.pressed !== false && (globalThis.pressing?.abort(), true)"
 # Resolves with the middle of the element once it stands there in two frames and is what a click would hit; with nothing
-# once it is gone. A press that lands elsewhere reaches no one: `pressMissed` says that it did.
+# once it is gone. A press that lands elsewhere reaches no one; `pressed` becomes true once a click has reached the element.
 _STANDING = """async function () {
   const own = [this, ...(this.labels ?? [])];
-  const events = ["mousedown", "mouseup", "click"];
   const guard = (event) => {
     if (!event.isTrusted) return;
-    if (event.type === "click") events.forEach((name) => removeEventListener(name, guard, true));
-    if (!this.isConnected || own.some((node) => event.composedPath().includes(node))) return;
-    globalThis.pressMissed = true;
+    const hit = own.some((node) => event.composedPath().includes(node));
+    if (event.type === "click") globalThis.pressed = hit;
+    if (hit || !this.isConnected) return;
     event.preventDefault();
     event.stopImmediatePropagation();
   };
@@ -74,8 +75,11 @@ _STANDING = """async function () {
     if (now.length && now[0] === before[0] && now[1] === before[1]) {
       const hit = this.getRootNode().elementFromPoint(...now);
       if (own.some((node) => node.contains(hit))) {
-        globalThis.pressMissed = false;
-        events.forEach((name) => addEventListener(name, guard, true));
+        globalThis.pressed = false;
+        globalThis.pressing?.abort();
+        globalThis.pressing = new AbortController();
+        const options = { capture: true, signal: globalThis.pressing.signal };
+        for (const name of ["mousedown", "mouseup", "click"]) addEventListener(name, guard, options);
         return now;
       }
       if (!hit) this.scrollIntoViewIfNeeded();
@@ -286,13 +290,11 @@ class Tab:
     async def press(self, name: str, role: str = "button") -> None:
         """A click of the mouse in the middle of a button, wherever it is on the screen, once it is there and stands
         still: Chromium names elements a little after it draws them. Another one where it has moved away under the
-        mouse."""
+        mouse, and where Chromium has dropped the click: what lay under the first half of it was drawn anew."""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while not await self._named(role, name):
+                while not (await self._named(role, name) and await self._pressed(await self.find(role, name))):
                     await self.value(_FRAME)
-                while not await self._pressed(await self.find(role, name)):
-                    pass
         except TimeoutError:
             raise AssertionError(f"the {role} {name!r} never stands still where the mouse can reach it") from None
 
@@ -309,7 +311,9 @@ class Tab:
         kinds = ("mousePressed", "mouseReleased")  # one right after the other: the page may be growing
         await asyncio.gather(*(self.call("Input.dispatchMouseEvent", type=kind, **click) for kind in kinds))
         try:
-            return not await self.value("globalThis.pressMissed")
+            if not await self.value(_PRESSED):
+                await self.value(_FRAME)  # the event may come after the answer to the call
+            return bool(await self.value(_PRESSED))
         except RuntimeError:  # it led to another page
             return True
 

@@ -41,6 +41,19 @@ def page_of(body: str, script: str) -> str:
             id="something lies over it at first",
         ),
         pytest.param(f"<div style='height: 3000px'></div>{BUTTON}", "", id="it is far down"),
+        pytest.param(
+            BUTTON,
+            "const anew = () => { const old = document.querySelector('button'); old.replaceWith(old.cloneNode(true)); };"
+            "addEventListener('mousedown', anew, {once: true});",
+            id="it is drawn anew between the two halves of a click",
+        ),
+        pytest.param(
+            f"{BUTTON}<iframe style='position: fixed; inset: 0; display: none; width: 90vw; height: 90vh'></iframe>",
+            "const frame = document.querySelector('iframe'); const listen = addEventListener;"
+            "addEventListener = (...given) => { listen(...given); if (given[0] !== 'click') return;"
+            "frame.style.display = 'block'; setTimeout(() => frame.remove(), 300); addEventListener = listen; };",
+            id="another document takes the click",
+        ),
     ],
 )
 async def test_a_button_is_pressed_once_and_nothing_else_is(devtools: str, body: str, script: str) -> None:
