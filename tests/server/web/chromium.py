@@ -54,7 +54,7 @@ _FRAME = (
 # Ends the watch over the mouse. A page that a press has led to knows nothing of it.
 _PRESSED = "globalThis.pressed !== false && (globalThis.pressing?.abort(), true)"
 # Resolves with the middle of the element once it stands there in two frames and is what a click would hit; with nothing
-# once it is gone. A press that lands elsewhere reaches no one; `pressed` becomes true once a click has reached the element.
+# once it is gone. A press that lands elsewhere reaches no one; `pressed` is true once a click has reached the element.
 _STANDING = """async function () {
   const own = [this, ...(this.labels ?? [])];
   const guard = (event) => {

@@ -43,7 +43,8 @@ def page_of(body: str, script: str) -> str:
         pytest.param(f"<div style='height: 3000px'></div>{BUTTON}", "", id="it is far down"),
         pytest.param(
             BUTTON,
-            "const anew = () => { const old = document.querySelector('button'); old.replaceWith(old.cloneNode(true)); };"
+            "const anew = () => { const old = document.querySelector('button');"
+            "old.replaceWith(old.cloneNode(true)); };"
             "addEventListener('mousedown', anew, {once: true});",
             id="it is drawn anew between the two halves of a click",
         ),

@@ -54,6 +54,21 @@ async def test_the_foot_of_the_list_fits(devtools: str, tmp_path: Path) -> None:
         assert await tab.value(f"{foot}.scrollWidth <= {foot}.clientWidth"), "nothing sticks out"
 
 
+async def test_a_long_conversation_scrolls_and_the_window_does_not(devtools: str, tmp_path: Path) -> None:
+    long = "\n\n".join(f"Line {number}." for number in range(60))
+    scrolls = "document.scrollingElement.scrollHeight > innerHeight"
+    async with page(devtools, tmp_path, reply(long), reply(long)) as (_, _, tab):
+        await tab.size(1280, 800)
+        for question in ("Count.", "Again."):
+            await tab.send(question)
+            await answer(tab)
+        assert not await tab.value(scrolls), "a search would lead the message box out of sight"
+        run = await tab.value("document.querySelector('a[href*=\"?run=\"]').href")
+        await tab.go(run)
+        await tab.until("document.querySelector('.replay-view')?.innerText.includes('Line 59.')")
+        assert not await tab.value(scrolls), "one scroll bar, not two"
+
+
 # ── streaming ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
