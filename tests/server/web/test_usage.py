@@ -144,3 +144,36 @@ async def test_what_is_shown_is_saved_as_csv_and_no_name_becomes_a_formula(devto
     assert (saved["key"], saved["model"]) == ("'=1+1", 'faulty/a"b')
     assert (saved["calls"], saved["input_tokens"], saved["output_tokens"]) == ("1", "1200", "34")
     assert tab.complaints == []
+
+
+async def test_days_are_bars_of_money_or_tokens_with_a_part_for_each_key(devtools: str, tmp_path: Path) -> None:
+    bars = "[...document.querySelectorAll('.chart-bars > div')].map((day) => [...day.children].map("
+    heights = f"{bars}(part) => Math.round(parseFloat(part.style.height || 0))))"
+    async with page(devtools, tmp_path) as (server, _, tab):
+        spent = (("ann", PRICED, 300_000, 0), ("bob", "own", 100_000, 0), ("ann", PRICED, 100_000, 2))
+        for key, model, tokens, ago in spent:
+            amounts = amounts_of(
+                key, SpentTokens("openai", model, Usage(tokens, 0)), time.time() - ago * DAY_S, calls=1
+            )
+            await server.app.journal.add_to_counters(amounts)
+        await tab.go(server.url + "/?usage=week")
+        await tab.until_shown("Day by day")
+        nothing = [[0, 0]]
+        assert await tab.value(heights) == nothing * 4 + [[33, 0]] + nothing + [[100, 0]], "money: one has no price"
+        await tab.press("Tokens")
+        assert await tab.value(heights) == nothing * 4 + [[25, 0]] + nothing + [[75, 25]]
+        assert "ann 300,000, bob 100,000" in await tab.value("document.querySelector('.chart-bars').lastChild.title")
+        assert "at most 400,000 a day" in await tab.value("document.querySelector('.chart-bars').ariaLabel")
+        await tab.size(390, 844)
+        assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+    assert tab.complaints == []
+
+
+async def test_keys_beyond_the_largest_share_one_part_of_a_bar(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path) as (server, _, tab):
+        for number in range(7):
+            server.app.usage.add(f"key{number}", SpentTokens("faulty", "ok", Usage(1000 - number, 0)))
+        await tab.go(server.url + "/?usage=week")
+        await tab.until_shown("Day by day")
+        legend = "[...document.querySelectorAll('.chart-legend span')].map((key) => key.textContent)"
+        assert await tab.value(legend) == ["key0", "key1", "key2", "key3", "others"]

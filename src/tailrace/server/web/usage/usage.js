@@ -5,6 +5,7 @@ import { read, wordsOf } from "../net/api.js";
 import { csvOf, saveFile } from "../net/save_file.js";
 import { frame } from "../operations/frame.js";
 import { money as dollars } from "../operations/words.js";
+import { usageChart } from "./chart.js";
 
 const DAY_MS = 86_400_000;
 const SPANS = { today: ["Today", 0], week: ["7 days", 6], month: ["30 days", 29] };
@@ -59,6 +60,7 @@ class UsageView {
       this.note.textContent = `Nothing was used ${this.span === "today" ? "today" : "in this time"}.${later}`;
       return;
     }
+    if (this.span !== "today") this.body.append(usageChart(rows, daysFrom(since, rows)));
     const names = this.span === "today" ? ["key", "model"] : ["key", "model", "day"];
     this.body.append(...names.map((name) => table(name, summed(rows, name))));
     const [unpriced, estimated] = ["unpriced", "estimated_tokens"].map((field) => total(rows, field));
@@ -66,6 +68,13 @@ class UsageView {
     const uncounted = estimated ? ` ${estimated.toLocaleString("en")} tokens are estimated: their provider has not counted them.` : "";
     this.note.textContent = `Money by list prices${without}.${uncounted} Days are those of UTC.${later}`;
   }
+}
+
+/** Each day up to today, and later ones where a clock was ahead. */
+function daysFrom(since, rows) {
+  const days = new Set(rows.map(({ day }) => day));
+  for (let at = Date.parse(since); at <= Date.now(); at += DAY_MS) days.add(new Date(at).toISOString().slice(0, 10));
+  return [...days].sort();
 }
 
 function summed(rows, by) {
@@ -88,30 +97,30 @@ function money({ usd, unpriced, input_tokens: asked, output_tokens: answered }) 
 }
 
 function table(by, rows) {
-  const titles = [by[0].toUpperCase() + by.slice(1), "Calls", "Input", "Output", "Cost"];
-  const head = element("tr", titles.map((title) => header(title, "col")));
+  const name = header(by[0].toUpperCase() + by.slice(1), "col");
+  const head = element("tr", [name, ...["Calls", "Input", "Output", "Cost"].map((title) => header(title, "col", "numeric"))]);
   const body = rows.map((row) =>
     element("tr", [header(row.name, "row"), ...NUMBERS.map((field) => cell(row[field].toLocaleString("en"))), cell(money(row))]),
   );
   const caption = make("caption");
   caption.textContent = `By ${by}`;
   const drawn = element("table", [caption, element("thead", [head]), element("tbody", body)]);
-  const scrolls = element("div", [drawn], "usage-table");
+  const scrolls = element("div", [drawn], "ops-table usage-table");
   scrolls.tabIndex = 0;
   scrolls.setAttribute("role", "region");
   scrolls.setAttribute("aria-label", `Usage by ${by}`);
   return element("div", [scrolls], "ops-card");
 }
 
-function header(text, scope) {
-  const node = make("th");
+function header(text, scope, name = "") {
+  const node = make("th", name);
   node.scope = scope;
   node.textContent = text;
   return node;
 }
 
 function cell(text) {
-  const node = make("td");
+  const node = make("td", "numeric");
   node.textContent = text;
   return node;
 }
