@@ -259,6 +259,7 @@ LOOKS = {
     "sides": "| a | b | c |\n|:--|--:|:-:|\n| 1 | 2 | 3 |",
     "link": "[a `b` **c**](https://example.org) <https://example.org/x> one  \ntwo<br>three",
     "prices": "It costs $5 and $6.",
+    "notes": "So it is[^1] and[^b]: always.\n\n[^1]: One.\n[^b]: Two.",
 }
 
 
@@ -279,6 +280,11 @@ async def test_what_models_write_most_is_shown_as_meant(devtools: str, tmp_path:
     assert [part[0] for part in paragraph[2:] if isinstance(part, list)] == ["A", "A", "BR", "BR"]
     assert [part[0] for part in paragraph[2][2:] if isinstance(part, list)] == ["CODE", "STRONG"]
     assert looks["prices"] == [["P", {}, "It costs $5 and $6."]]
+    one, two = (["SPAN", {"class": "footnote"}, mark] for mark in ("1", "b"))
+    assert looks["notes"] == [
+        ["P", {}, "So it is", one, " and", two, ": always."],
+        ["P", {}, one, " One.\n", ["BR", {}], "\n", two, " Two."],
+    ]
 
 
 async def test_formulas_are_typeset_and_load_their_library_then(devtools: str, tmp_path: Path) -> None:

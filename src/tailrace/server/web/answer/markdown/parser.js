@@ -4,6 +4,7 @@ import { markdownIt } from "../../vendor/markdown-it.js";
 import { closeOpenMarks, readOpenCode, readOpenLink } from "./open_marks.js";
 
 const SAFE_LINK = /^(https?:\/\/|mailto:)/i;
+const FOOTNOTE = /\[\^([^\s[\]^]{1,40})(\]|$)/y;
 const LINE_BREAK = /<br {0,9}\/?>/iy;
 const TASK = /^\[([ xX])\](?=\s|$)/;
 const LONG_CELL = 24; // characters; a sentence beside other columns is not squeezed to one word in a line
@@ -42,6 +43,18 @@ md.inline.ruler.before("autolink", "line_break", (state, silent) => {
   if (!LINE_BREAK.test(state.src)) return false;
   if (!silent) state.push("hardbreak", "br", 0);
   state.pos = LINE_BREAK.lastIndex;
+  return true;
+});
+
+/** A footnote and its mark, `[^1]` and `[^1]: …`, stay where they were written. */
+md.inline.ruler.before("open_link", "footnote", (state, silent) => {
+  FOOTNOTE.lastIndex = state.pos;
+  const found = FOOTNOTE.exec(state.src);
+  if (!found || (!found[2] && !state.env.isLast)) return false;
+  const beginsLine = !state.pos || state.src[state.pos - 1] === "\n";
+  if (!silent && beginsLine && state.pos) state.push("hardbreak", "br", 0);
+  if (!silent) state.push("footnote", "span", 0).content = found[1];
+  state.pos += found[0].length + (beginsLine && state.src[state.pos + found[0].length] === ":" ? 1 : 0);
   return true;
 });
 
@@ -157,6 +170,7 @@ md.renderer.rules.math = ([...tokens], at) => {
   const isDisplay = ["$$", "\\["].includes(markup);
   return `<span class="math" data-display="${isDisplay}">${escape(content)}</span>`;
 };
+md.renderer.rules.footnote = (tokens, at) => `<span class="footnote">${escape(tokens[at].content)}</span>`;
 md.renderer.rules.link_open = (tokens, at) => `<a href="${escape(tokens[at].attrGet("href"))}" ${LINK}>`;
 /** A page that loads what a model names would tell its address who is reading: an image is a link that shows where to. */
 md.renderer.rules.image = (tokens, at) => {
