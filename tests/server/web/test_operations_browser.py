@@ -113,6 +113,7 @@ async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools
         tab = await browser.tab(server.url + "/?runs", script=AS_BOSS + SAVED_FILE)
         await tab.until(rows_are("Runs", 4))
         assert [row[2] for row in await rows(tab, "Runs")] == ["Wait.", "Launch it.", "And now?", "Weigh the anchor."]
+        assert [row[6] == "–" for row in await rows(tab, "Runs")] == [False] * 4, "also of what goes on"
         assert {row[8] for row in await rows(tab, "Runs")} == {"–"}, "the models have no price"
         assert await axe.violations_everywhere(tab, "runs") == []
         await tab.size(1280, 800)

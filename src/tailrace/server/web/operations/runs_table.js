@@ -61,7 +61,7 @@ class RunsView {
       { title: "Model", less: true, of: (run) => cut(run.answered_by || run.model) },
       { title: "Key", less: true, of: ({ key }) => cut(key) },
       { title: "Session", less: true, of: (run) => session(run) },
-      { title: "Time", numeric: true, sort: "slowest", of: (run) => span(run.duration_s) },
+      { title: "Time", numeric: true, sort: "slowest", of: (run) => span(run.duration_s ?? lasted(run)) },
       { title: "Tokens", numeric: true, sort: "tokens", less: true, of: ({ usage }) => number(usage && (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0)) },
       { title: "Cost", numeric: true, sort: "cost", of: (run) => money(run.cost_usd) },
       { title: "Error", less: true, of: ({ error }) => cut(error?.message ?? "") },
@@ -141,6 +141,9 @@ class RunsView {
     }
   }
 }
+
+/** How long a run has lasted that goes on. */
+const lasted = ({ status, created_at: began }) => (status === "running" ? Math.max(0, Date.now() / 1000 - began) : null);
 
 function session({ session: name, kind }) {
   return cut(name, name && kind === "agent" ? `/?session=${encodeURIComponent(name)}` : "");
