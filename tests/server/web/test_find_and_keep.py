@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from server.http_server import RunningServer
 from server.web import axe, chromium
 from server.web.chromium import Tab
-from server.web.opened_page import page
+from server.web.opened_page import in_page, page
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.messages import user
 from tailrace.testing.provider import reply
@@ -80,6 +81,16 @@ async def test_a_search_shows_where_the_words_are_and_leads_there(devtools: str,
         top = "document.querySelector('article .question').getBoundingClientRect().top"
         assert 0 < await tab.value(top) < 400, "the answer is in view, not the newest one"
     assert tab.complaints == []
+
+
+async def test_a_hit_in_markdown_reads_as_text(devtools: str, tmp_path: Path) -> None:
+    text = "... **first** ## Then `retry` it"
+    script = """
+    const { SessionRow } = await import("/web/sidebar/session_row.js");
+    const row = new SessionRow(() => {}, () => {});
+    return args.map((query) => { row.tellExcerpt(%s, query); return row.excerpt.innerHTML; });"""
+    shown = await in_page(devtools, tmp_path, script % json.dumps(text), "retry", "**first")
+    assert shown == ["... first Then <mark>retry</mark> it", "... <mark>**first</mark>** ## Then `retry` it"]
 
 
 async def test_what_programs_ask_is_among_the_runs(devtools: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import { titleOf } from "../conversation/question_files.js";
 import { iconButton } from "../icons.js";
 import { ago } from "./ago.js";
 
+const MARKS = /\*\*|`+|(?<=^|\s)#{1,6} /g;
 const BADGES = { running: "running", waiting: "approval" };
 
 export class SessionRow {
@@ -44,7 +45,9 @@ export class SessionRow {
     this.mark(shown);
   }
 
-  tellExcerpt(text, query) {
+  /** A hit in Markdown reads as text. */
+  tellExcerpt(found, query) {
+    const text = query.search(MARKS) >= 0 ? found : found.replaceAll(MARKS, "");
     this.excerpt.hidden = !text;
     if (this.excerpt.textContent === text && this.query === query) return;
     this.query = query;
