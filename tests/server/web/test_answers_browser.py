@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from server.web import axe, chromium
-from server.web.opened_page import ENDED, answer, page
+from server.web.opened_page import ENDED, answer, in_page, page
 from tailrace import Agent, tool
 from tailrace.testing.provider import Scenario, call, reply, say, think
 
@@ -169,6 +169,13 @@ async def test_a_thought_stands_where_it_happened_and_says_how_long_it_took(devt
             await tab.until_shown("Blank.")
             await tab.until(ENDED)
     assert tab.complaints == []
+
+
+async def test_a_thought_of_no_time_tells_none(devtools: str, tmp_path: Path) -> None:
+    script = """const { Thought } = await import("/web/answer/reasoning.js");
+    return args.map((took) => { const times = [0, took]; const thought = new Thought(() => times.shift());
+      thought.end(); return thought.summary.textContent; });"""
+    assert await in_page(devtools, tmp_path, script, 0.04, 0.3) == ["Thought", "Thought for 0.3 s"]
 
 
 async def test_an_edited_question_is_a_further_version_of_its_turn(devtools: str, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ export class Thought {
   }
 
   tell(tookS) {
-    this.summary.textContent = tookS ? `Thought for ${seconds(tookS)}` : "Thought";
+    this.summary.textContent = tookS < 0.1 ? "Thought" : `Thought for ${seconds(tookS)}`;
   }
 
   draw() {
