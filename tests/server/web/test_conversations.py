@@ -282,7 +282,7 @@ async def test_runs_that_are_no_conversation_have_a_section_of_their_own(devtool
         links = await tab.value(
             "[...document.querySelectorAll('#runs a')].map((a) => [a.textContent, a.getAttribute('href')])"
         )
-        assert await tab.text("#conversations-note") == "None yet."
+        assert await tab.text("#conversations-note") == "No conversations yet."
     assert links == [["nightly", f"/?instance={instance['id']}"], ["Alone?", f"/?run={run_id}"]]
 
 
@@ -299,7 +299,7 @@ window.fetch = async (path, options) => {
         tab = await browser.tab(server.url + "/", script=held)
         await tab.until("document.querySelector('#conversations-note').textContent === 'Loading…'")
         await tab.value("release()")
-        await tab.until("document.querySelector('#conversations-note').textContent === 'None yet.'")
+        await tab.until("document.querySelector('#conversations-note').textContent === 'No conversations yet.'")
     assert tab.complaints == []
 
 
@@ -318,14 +318,14 @@ new MutationObserver(() => notes.push(document.querySelector("#conversations-not
     async with page(devtools, tmp_path) as (server, browser, _):
         tab = await browser.tab(server.url + "/", script=held)
         await tab.size(*DESKTOP)
-        await tab.until_shown("None yet.")
+        await tab.until_shown("No conversations yet.")
         await tab.value("notes.length = 0")
         await tab.call("DOM.focus", backendNodeId=await tab.find("searchbox", "Search"))
         await tab.call("Input.insertText", text="one")
         await tab.until("document.title === 'held'")
         await tab.call("Input.insertText", text=" more")
         await tab.until_shown("Nothing found for “one more”.")
-        assert set(await tab.value("notes")) <= {"None yet.", "Nothing found for “one more”."}
+        assert set(await tab.value("notes")) <= {"No conversations yet.", "Nothing found for “one more”."}
     assert tab.complaints == []
 
 

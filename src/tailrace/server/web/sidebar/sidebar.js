@@ -171,7 +171,7 @@ export class Sidebar {
     });
     while (this.list.children.length > wanted.length) this.list.lastElementChild.remove();
     byId("older").hidden = !this.next;
-    const nothing = this.query ? `Nothing found for “${this.query}”.` : "None yet.";
+    const nothing = this.query ? `Nothing found for “${this.query}”.` : "No conversations yet.";
     byId("conversations-note").textContent = rows.size ? "" : this.next ? "Searching further back…" : nothing;
   }
 
