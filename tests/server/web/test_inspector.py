@@ -69,6 +69,7 @@ async def test_a_run_is_seen_replayed_forked_and_compared(devtools: str, tmp_pat
         await tab.go(f"{server.url}/?run={run_id}")
         await tab.until(f'document.querySelector(".replay-view")?.innerText.includes({json.dumps(TEXT)})')
         assert await tab.text(".run-title") == "Count."
+        await tab.find("link", "Runs")
         facts = await tab.text(".overview")
         assert "completed" in facts
         assert "faulty/ok" in facts

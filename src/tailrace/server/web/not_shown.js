@@ -17,8 +17,11 @@ export function notShown(kind, id, error) {
   return line;
 }
 
-function link(words, href) {
-  const made = element("a", [words]);
+/** Links of the bar above a run or an instance: to the conversations, and to the table of the runs. */
+export const waysBack = () => [link("Tailrace", "/", "home"), link("Runs", "/?runs", "way")];
+
+function link(words, href, name = "") {
+  const made = element("a", [words], name);
   made.href = href;
   return made;
 }

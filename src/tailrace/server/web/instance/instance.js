@@ -7,7 +7,7 @@ import { post, read, wordsOf } from "../net/api.js";
 import { follow } from "../net/follow.js";
 import { withStreamSlot, tellState } from "../net/with_stream_slot.js";
 import { atNextFrame } from "../next_frame.js";
-import { notShown } from "../not_shown.js";
+import { notShown, waysBack } from "../not_shown.js";
 import { GraphView } from "./graph_view.js";
 
 const TIMES_MS = 300;
@@ -37,9 +37,7 @@ class InstanceView {
     this.failure = make("div", "instance-failure");
     this.failure.setAttribute("role", "alert");
     this.heading = make("h1");
-    const home = element("a", ["Tailrace"], "home");
-    home.href = "/";
-    const bar = element("nav", [home, this.status], "instance-bar");
+    const bar = element("nav", [...waysBack(), this.status], "instance-bar");
     bar.setAttribute("aria-label", "Tailrace");
     const head = element("header", [element("div", [this.heading, this.badge, this.time], "instance-title"), this.controls]);
     this.body = make("div", "instance-graph");
