@@ -66,6 +66,14 @@ async def test_keys_of_the_message_box(devtools: str, tmp_path: Path) -> None:
     assert tab.complaints == []
 
 
+async def test_a_button_with_nothing_to_send_is_pale(devtools: str, tmp_path: Path) -> None:
+    pale = "getComputedStyle(document.querySelector('#send')).opacity < 1"
+    async with page(devtools, tmp_path) as (_, _, tab):
+        assert await tab.value(pale)
+        await tab.write("Message", "Go.")
+        assert not await tab.value(pale)
+
+
 async def test_each_conversation_keeps_its_draft(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, reply("One.")) as (_, _, tab):
         await tab.size(1280, 800)
