@@ -292,6 +292,7 @@ async def test_what_waits_anywhere_is_decided_from_any_view(
         shown = await tab.text("#inbox")
         assert await tab.value("document.querySelector('#inbox').contains(document.activeElement)")
         assert await tab.value("document.querySelector('#inbox').scrollWidth <= innerWidth")
+        assert await tab.value("getComputedStyle(document.querySelector('#inbox .coverage p')).fontSize") == "13px"
         await tab.value("document.querySelectorAll('#inbox .danger')[1].click()")
         await tab.until("document.querySelectorAll('#inbox .approval-card').length === 1")
         await tab.press("Approve once")
