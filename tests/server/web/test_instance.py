@@ -161,7 +161,7 @@ async def test_an_instance_or_a_run_that_is_not_there_is_told_with_a_way_back(
         await tab.until(alert)
         told = f"There is no {kind} “nope” here: it was deleted, or its address is wrong. To the conversations"
         shown = await tab.text("body > main")
-        assert shown.split() == ["Tailrace", *told.split()], "no empty timeline, badge or box"
+        assert shown.split() == ["Tailrace", "Runs", *told.split()], "no empty timeline, badge or box"
         assert await tab.value("document.title") == f"No such {kind} · Tailrace"
         await tab.go(f"{server.url}/?{kind}={'x' * 200}")
         await tab.until(alert)
