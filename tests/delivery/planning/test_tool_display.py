@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from delivery.planning.played_plans import EDITING, NATIVE, Stage, answer, numbered
-from tailrace.delivery.port import Capabilities
+from tailrace.delivery.port import Capabilities, Window
+from tailrace.delivery.text.split import units
 from tailrace.events import (
     AnyEvent,
     MessageRecorded,
@@ -43,3 +44,20 @@ def test_tools_are_shown_with_arguments_progress_and_output_where_the_chat_wants
     stage.run_until(stage.now + 10)
     shown = f"✓ **terminal** (0.1 s)\n{arguments}\n```\n{output[-1000:]}\n```"
     assert list(stage.chat.texts) == [shown, "Done."]
+
+
+@pytest.mark.parametrize("output", ["🙂" * 1500, "`" * 1500], ids=["two units a character", "a long fence"])
+def test_a_tool_that_is_shown_in_full_fits_the_platforms_message(output: str) -> None:
+    platform = Capabilities(mode="edit", edits=True, limit=2000, unit="utf16", windows=(Window(1, 1.0),))
+    stage = Stage(platform, chrome="verbose")
+    called = MessageRecorded(Message("assistant", (ToolCall("c", "terminal"),)))
+    ended: list[AnyEvent] = [
+        ToolCallChunk("terminal", "make", {"command": output}, index=0),
+        ToolOutputRecorded("c", "terminal", output + "end"),
+        ToolCallFinished("terminal", 0.1, index=0),
+    ]
+    stage.stream([RunStarted("agent"), called, *ended, *answer("Done.")[1:]], every_s=0.0)
+    shown = stage.chat.texts[0]
+    assert units(shown, "utf16") <= platform.limit
+    assert "**terminal** (0.1 s)" in shown
+    assert output[:20] + "end" in shown

@@ -23,7 +23,7 @@ from tailrace.runs.signals import NEWER_MESSAGE
 Chrome = Literal["lines", "verbose", "none"]
 
 MAX_PREVIEW = 160  # characters of a tool's preview on one line
-MAX_ARGUMENTS, MAX_OUTPUT = 500, 1000  # characters of a call that is shown in full: the first, and the last ones
+MAX_OUTPUT = 1000  # characters of a call that is shown in full, the last ones; of its arguments the first half as many
 DECISIONS: dict[events.Decision, str] = {
     "once": "Approve once",
     "session": "Approve for session",
@@ -69,7 +69,7 @@ class Presenter:
         self._mark = mark
         self._people_here = f"{platform}:"
 
-    def tool(self, tool: events.ToolSoFar, output: str = "") -> str:
+    def tool(self, tool: events.ToolSoFar, output: str = "", most: int = MAX_OUTPUT) -> str:
         """The line of one tool, while it runs and after it has ended. `output`: what it gave so far, or at its end."""
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
@@ -82,7 +82,7 @@ class Presenter:
         if tool.ok or (tool.ok is False and tool.duration):  # one that was denied or interrupted has no duration
             shown.append(f"({tool.duration:.1f} s)")
         if self.chrome == "verbose":
-            blocks = _arguments(tool.args or {}), output[-MAX_OUTPUT:]
+            blocks = _arguments(tool.args or {}, most // 2), output[-most:] if most else ""
             return "\n".join([" ".join(shown), *(fenced(block) for block in blocks if block.strip())])
         if tool.ok is False and (why := preview_line(output.rpartition("\n")[2], MAX_PREVIEW)):
             shown.append(code_span(why))
@@ -90,17 +90,24 @@ class Presenter:
 
     def tool_lines(self, tools: Iterable[events.ToolSoFar], outputs: Mapping[int, str], limit: int, unit: Unit) -> str:
         """A line for each tool; the latest ones where all do not fit into one message."""
-        lines = [self.tool(tool, outputs.get(tool.index, "")) for tool in tools] if self.chrome != "none" else []
-        room = limit - 64
+        shown, room = tools if self.chrome != "none" else (), limit - 64
+        lines = [self._fitting_tool(tool, outputs.get(tool.index, ""), room, unit) for tool in shown]
         if units("\n".join(lines), unit) <= room:
             return "\n".join(lines)
         kept: list[str] = []
         for line in reversed(lines):
             room -= units(line, unit) + 1
-            if room < 0 and kept:
+            if room < 0:
                 break
             kept.append(line)
         return "\n".join(["…", *reversed(kept)])
+
+    def _fitting_tool(self, tool: events.ToolSoFar, output: str, room: int, unit: Unit) -> str:
+        """With less of its blocks where the platform counts more units than characters, or a fence is long."""
+        most = MAX_OUTPUT
+        while units(shown := self.tool(tool, output, most), unit) > room and most:
+            most //= 2
+        return shown
 
     def file(self, file: ToolFile) -> str:
         """The line that stands for a file where it cannot be uploaded."""
@@ -219,10 +226,10 @@ def _ended_by_provider(finished: events.RunFinished) -> bool:
     return finished.error is not None and finished.error.message in ENDED_BY_PROVIDER.values()
 
 
-def _arguments(args: JsonObject) -> str:
+def _arguments(args: JsonObject, most: int) -> str:
     values = ((name, value if isinstance(value, str) else json.encode(value).decode()) for name, value in args.items())
     text = "\n".join(f"{name}: {value}" for name, value in values)
-    return text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…" if most else ""
 
 
 def preview_line(text: str, limit: int) -> str:
