@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import secrets
-import socket
 import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
 
-import aiohttp
 import pytest
-from aiohttp.client_reqrep import ConnectionKey
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from proof.platforms.discord import FakeDiscord
 from proof.platforms.telegram import FakeTelegram
 
 from cli.commands.command_line import tailrace
 from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
-from tailrace.cli.setup.doctor import _refusal, findings, models_url
+from tailrace.cli.setup.doctor import findings
 from tailrace.cli.setup.finding import Finding
 from tailrace.cli.setup.init import SUGGESTED_MODELS, Candidate, _answered
 from tailrace.integrations.slack import SlackSettings
@@ -196,7 +192,8 @@ async def test_doctor_asks_whether_endpoints_answer(patient: Patient, server: Fa
     await server.close()
     [finding] = await patient.broken(offline=False)
     port = server.openai_url.rpartition(":")[2].partition("/")[0]
-    assert finding.what == f"mine: 127.0.0.1 cannot be reached (port {port}: Connection refused)"
+    assert finding.what.startswith("mine: cannot connect to 127.0.0.1: ")
+    assert port in finding.what
 
 
 async def test_doctor_checks_platforms_and_their_extras(
@@ -422,18 +419,6 @@ async def test_doctor_finds_a_damaged_database(patient: Patient, server: FaultyP
 
 
 @pytest.mark.parametrize(
-    ("url", "models"),
-    [
-        ("https://api.openai.com/v1/responses", "https://api.openai.com/v1/models"),
-        ("https://api.anthropic.com/v1/messages", "https://api.anthropic.com/v1/models"),
-        ("http://127.0.0.1:1/v1/chat/completions?x=1", "http://127.0.0.1:1/v1/models"),
-    ],
-)
-def test_the_list_of_models_lies_beside_the_route(url: str, models: str) -> None:
-    assert models_url(url) == models
-
-
-@pytest.mark.parametrize(
     ("name", "user", "is_odd"),
     [
         ("telegram", "@ada", True),
@@ -471,18 +456,6 @@ async def test_doctor_tells_a_network_that_is_away_from_a_token_that_is_wrong(pa
         patient.write(platforms={"telegram": {"enabled": True, "allow": ["7"], "base_url": telegram.url}})
         [wrong] = [finding for finding in await patient.broken(offline=False) if finding.what.startswith("telegram:")]
     assert wrong.advice.startswith("is the token valid?")
-
-
-def test_a_host_without_an_address_is_not_told_by_a_number_of_the_system() -> None:
-    """`getaddrinfo` has numbers of its own; on macOS 8 is "no such name", and the system's 8 another error."""
-    key = ConnectionKey(
-        "nowhere.example", 443, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=0
-    )
-    unknown = aiohttp.ClientConnectorDNSError(key, socket.gaierror(8, "nodename nor servname provided"))
-    assert "nodename nor servname provided" in _refusal(unknown)
-    assert (
-        _refusal(aiohttp.ClientConnectorError(key, OSError(errno.ECONNREFUSED, "no"))) == "port 443: Connection refused"
-    )
 
 
 async def test_doctor_doubts_no_token_where_the_reason_is_another(patient: Patient) -> None:

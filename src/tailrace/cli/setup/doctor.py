@@ -11,7 +11,6 @@ import os
 import platform
 import shlex
 import shutil
-import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -19,7 +18,6 @@ from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
@@ -30,7 +28,7 @@ from tailrace.config.env_file import FILE_NAME as ENV_FILE
 from tailrace.config.error_place import with_place
 from tailrace.config.load import CONFIG_FILE, Config, load
 from tailrace.config.sections import ModelRef
-from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
+from tailrace.errors import ConfigError, JournalError, PeerError, PlatformError, ProviderError, TailraceError
 from tailrace.plugins.installed import Installed, installed, platforms, problems
 from tailrace.ports import RunState, Versioned
 from tailrace.system.extras import install_command
@@ -392,41 +390,26 @@ async def _endpoints(config: Config) -> AsyncIterator[Finding]:
 
 
 async def _endpoint(config: Config, name: str) -> Finding | None:
-    import aiohttp
-
+    """Tried with the list of its models: a request that costs nothing and needs the key."""
     from tailrace.app.models import endpoint_of
+    from tailrace.providers.http.provider import HttpProvider
+    from tailrace.providers.transport.http1_transport import open_transport
 
     try:
         endpoint = endpoint_of(config, name)
-        url, headers = models_url(endpoint.url()), endpoint.request_headers()
     except ConfigError:
         return None  # reported already
-    timeout = aiohttp.ClientTimeout(total=REACH_TIMEOUT_S)
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout, trust_env=True) as session,
-            session.get(url, headers=headers, allow_redirects=False) as response,
-        ):
-            status = response.status
-    except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-        reason = endpoint.redacted(_refusal(exc)) or "no answer in time"
-        what = f"{name}: {endpoint.host} cannot be reached ({reason})"
-        return Finding("broken", what, "check that it runs and that the network reaches it")
-    if status in (401, 403):
-        return Finding("broken", f"{name}: {endpoint.host} refused the key ({status})", "set a valid key")
+        async with asyncio.timeout(REACH_TIMEOUT_S), open_transport(config.transport) as transport:
+            await HttpProvider(endpoint, transport).list_models()
+    except (ProviderError, TimeoutError) as exc:
+        status = exc.status if isinstance(exc, ProviderError) else None
+        if status in (401, 403):
+            return Finding("broken", f"{name}: {endpoint.host} refused the key ({status})", "set a valid key")
+        if status is None and not isinstance(exc, PeerError):
+            what = f"{name}: {str(exc) or f'no answer from {endpoint.host} in time'}"
+            return Finding("broken", what, "check that it runs and that the network reaches it")
     return Finding("ok", f"{name}: {endpoint.host} answers")
-
-
-def _refusal(exc: Exception) -> str:
-    """In the system's words where the connection was not made; what a library says of it names the host once more."""
-    import aiohttp
-
-    if isinstance(exc, aiohttp.ClientSSLError) or not isinstance(exc, aiohttp.ClientConnectorError):
-        return str(exc)
-    number = exc.os_error.errno
-    if number is None or number < 0 or isinstance(exc.os_error, socket.gaierror):  # whose numbers are its own
-        return str(exc)
-    return f"port {exc.port}: {os.strerror(number)}"
 
 
 def _reported_already(platform_name: str, problem: ConfigError) -> bool:
@@ -464,10 +447,3 @@ async def _platforms(config: Config) -> AsyncIterator[Finding]:
             yield Finding("broken", f"{name}: {reason}", f"{_doubt(exc)}see docs/integrations/{name}.md")
         finally:
             await platform_.close()
-
-
-def models_url(url: str) -> str:
-    """The address of the provider's list of models: a request that costs nothing and needs the key."""
-    parts = urlsplit(url)
-    path = parts.path.removesuffix("/chat/completions").removesuffix("/responses").removesuffix("/messages")
-    return urlunsplit((parts.scheme, parts.netloc, f"{path}/models", "", ""))
