@@ -353,7 +353,7 @@ class ScreenChat:
         elif text.startswith("!"):
             await self._run_command(text[1:].strip())
         elif text:
-            await self._ask(text, line.shown.strip())
+            await self._ask(text, line.typed.strip())
         elif self._cut is not None:
             await self._slash(f"/resume {self._cut.id}")
 

@@ -253,13 +253,9 @@ class TerminalScreen:
         return [(style, prompt if not line and not wrapped else " " * len(prompt))]
 
     def _hint(self) -> StyleAndTextTuples:
-        width = self._size.columns - 3
         if self._line.list.is_question and self._transcript.menu.asked is None:
             return [("fg:ansicyan", "  ↑ ↓ choose · Enter takes it · Esc leaves it")]
-        found = self._line.files() if self._line.takes_text else []
-        if found and found != [self._line.buffer.text]:
-            return [("fg:ansibrightblack", f"  {_fitting(found, width)}")]
-        return [("", "  "), *self._listener.status(width)]
+        return [("", "  "), *self._listener.status(self._size.columns - 3)]
 
     async def choose(self, choices: Sequence[Choice]) -> str | None:
         """The value that the user picks; None for none of them."""
@@ -334,18 +330,6 @@ def _size_of(target: TextIO) -> Size:
     except OSError:  # the terminal is closed
         columns, rows = 80, 24
     return Size(rows=rows or 24, columns=columns or 80)
-
-
-def _fitting(words: list[str], width: int) -> str:
-    """As many as there is room for, and how many more there are."""
-    shown: list[str] = []
-    used = 0
-    for word in words:
-        used += len(word) + 2
-        if used > width - 10 and shown:
-            return f"{'  '.join(shown)}  … {len(words) - len(shown)} more"
-        shown.append(word)
-    return "  ".join(shown)
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,7 @@ from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.events import AnyEvent, ApprovalAnswered, ApprovalAsked, Decision, Entry
 
-BACKSPACE, CTRL_C = "\x7f", "\x03"
+BACKSPACE, CTRL_C, ESCAPE = "\x7f", "\x03", "\x1b"
 FAST_S = 0.08  # between two keys
 
 
@@ -52,7 +52,8 @@ class Typist:
 
     def leave(self) -> None: ...
 
-    def escaped(self) -> None: ...
+    def escaped(self) -> None:
+        self.happens(done("stopped"))
 
     def approval_answered(self, decision: Decision, reason: str) -> None:
         self.answers.append((decision, reason))
@@ -133,6 +134,18 @@ async def test_a_key_for_one_question_is_no_answer_to_the_next(typist: Typist) -
     typist.answered_elsewhere("a")
     typist.types("d")
     typist.draws()
+    assert typist.answers == []
+
+
+@pytest.mark.parametrize("can_answer", [True, False])
+async def test_escape_stops_the_turn_once_keys_count(typist: Typist, can_answer: bool) -> None:
+    if can_answer:
+        typist.can_answer()
+    else:
+        typist.asked()
+        typist.draws()
+    typist.types(f"{ESCAPE}x")  # a sequence of keys may begin with Esc: it counts with the next key
+    assert (typist.transcript.approval is None) == can_answer
     assert typist.answers == []
 
 

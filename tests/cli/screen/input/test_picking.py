@@ -28,6 +28,8 @@ COMMANDS = [
     Choice("/stop", "/stop", "stop the answer"),
 ]
 
+FILES = ["@notes.md", "@src/", "@src/notes.py"]
+
 
 class User:
     """Satisfies `ScreenListener`."""
@@ -86,7 +88,7 @@ async def person() -> AsyncIterator[User]:
             source=source,
             target=io.StringIO(),
             history=InMemoryHistory(["earlier"]),
-            completion=Completion(COMMANDS, lambda _: []),
+            completion=Completion(COMMANDS, lambda word: [name for name in FILES if name.startswith(word)]),
             environment={"TERM": "linux"}.get,
         )
         user.see(screen)
@@ -107,6 +109,15 @@ async def test_a_picked_command_that_takes_more_waits_for_it(person: User) -> No
 async def test_tab_completes_the_marked_command(person: User) -> None:
     person.types("/re", UP, TAB)
     assert person.screen.typed == "/retry "
+
+
+async def test_the_arrows_pick_a_file_for_the_last_word(person: User) -> None:
+    person.types("Compare @", DOWN, "\r")
+    assert (person.lines, person.screen.typed) == ([], "Compare @notes.md ")
+    person.types("and @s", DOWN, "\r")
+    assert person.screen.typed == "Compare @notes.md and @src/"
+    person.types("n", TAB, "\r")
+    assert person.lines == ["Compare @notes.md and @src/notes.py "]
 
 
 @pytest.mark.parametrize("line", ["/yol", "/stop", "/re", "no command"])
@@ -139,6 +150,14 @@ async def test_escape_leaves_the_question_and_stops_nothing(person: User) -> Non
     assert (await asked, person.escapes) == (None, 0)
     person.types(ESCAPE)
     await person.escaped_once.wait()
+
+
+async def test_escape_closes_the_list_of_commands_before_it_stops_anything(person: User) -> None:
+    person.types("/re", ESCAPE, ESCAPE)
+    await person.escaped_once.wait()
+    assert person.escapes == 1
+    person.types(DOWN, "\r")
+    assert person.lines == ["/re"]
 
 
 @pytest.mark.parametrize("width", [20, 60, 200])

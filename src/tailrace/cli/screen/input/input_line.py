@@ -1,7 +1,7 @@
 """What the user types: the buffer, its keys, completion, and long pastes that are folded to one mark.
 
 While an approval waits, keys belong to its menu; the message that was being typed is put aside and comes back. A list
-of commands opens with "/": the arrows pick from it. Knows no run and draws nothing.
+of commands opens with "/", one of files with "@": the arrows pick from it. Knows no run and draws nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FOLDED_CHARS: Final = 1000
 
 
 class TypedLine(NamedTuple):
-    """What was entered. `shown` is the same with long pastes folded."""
+    """What was entered. `typed` is the same with long pastes folded."""
 
     text: str
-    shown: str
+    typed: str
 
 
 class Completion(NamedTuple):
@@ -50,7 +50,7 @@ class InputListener(Protocol):
         """Ctrl-C."""
 
     def escaped(self) -> None:
-        """Esc, with no approval open."""
+        """Esc, where it closes nothing."""
 
     def leave(self) -> None:
         """Ctrl-D."""
@@ -95,7 +95,6 @@ class InputLine:
         self._words = completion.words
         self.list = ChoiceList()
         self._recalls = False  # the line is an earlier one: the arrows look for others
-        self._completed: tuple[str, list[str]] = ("", [])  # the last word that was completed, and with what
         self._draft: str | None = None  # the message that an approval has put aside
         self._texts = FoldedTexts()
         self.buffer = Buffer(history=history, multiline=True)
@@ -128,9 +127,11 @@ class InputLine:
         menu = self._menu
         chooses = Condition(lambda: menu.asked is not None and not menu.gives_reason)
         explains = Condition(lambda: menu.gives_reason)
+        armed = chooses & Condition(lambda: menu.is_armed)
         late = Condition(lambda: menu.asked is None and menu.has_rest)
         empty = Condition(lambda: not self.buffer.text)
-        picks = Condition(lambda: menu.asked is None and bool(self.list.choices) and not self._recalls)
+        lists = Condition(lambda: menu.asked is None and bool(self.list.choices))
+        picks = lists & Condition(lambda: not self._recalls)
         is_asked = Condition(lambda: menu.asked is None and self.list.is_question)
         keys = KeyBindings()
         keys.add("enter")(self._enter)
@@ -153,7 +154,8 @@ class InputLine:
             keys.add(key, filter=chooses)(self._choose)
         keys.add("enter", filter=explains)(self._explain)
         keys.add("escape", filter=explains)(self._back)
-        keys.add("escape", filter=~chooses & ~explains)(lambda _: self._listener.escaped())
+        keys.add("escape", filter=~chooses & ~explains | armed)(lambda _: self._listener.escaped())
+        keys.add("escape", filter=lists)(lambda _: self.list.offer(()))  # until another key is typed
         for key in (Keys.Any, Keys.BracketedPaste, "tab"):
             keys.add(key, filter=is_asked)(_nothing)
         keys.add("enter", filter=is_asked)(lambda _: self.list.settle(self.list.marked.value))
@@ -164,7 +166,7 @@ class InputLine:
     def _enter(self, event: KeyPressEvent) -> None:
         if self.list.choices and self.list.was_moved:
             picked = self.list.marked
-            self.buffer.document = Document(picked.value + " " * picked.takes_more)
+            self._put(picked.value + " " * (picked.takes_more and not picked.value.endswith("/")))
             if picked.takes_more:
                 return
         text = event.current_buffer.text
@@ -232,32 +234,28 @@ class InputLine:
     # ── completion ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _offered(self) -> list[Choice]:
-        """The commands that the line may become; none where it is one already."""
-        typed = self.buffer.text
-        found = [each for each in self._commands if typed and each.value.startswith(typed)]
+        """What the text before the cursor may become: a command, or the same with the name of a file; nothing where it
+        is one already."""
+        typed = self.buffer.document.text_before_cursor
+        word = typed[max(typed.rfind(" "), typed.rfind("\n")) + 1 :]
+        if word.startswith("@"):
+            names, before = self._words(word), typed.removesuffix(word)
+            found = [Choice(before + name, name, takes_more=True) for name in names]
+        else:
+            found = [each for each in self._commands if typed and each.value.startswith(self.buffer.text)]
         return found if [each.value for each in found] != [typed] else []
 
-    def files(self) -> list[str]:
-        """What the word before the cursor may become, after "@"."""
-        word = _last_word(self.buffer.document.text_before_cursor)
-        if not word.startswith("@"):
-            return []
-        if self._completed[0] != word:
-            self._completed = (word, self._words(word))
-        return self._completed[1]
-
-    def _complete(self, event: KeyPressEvent) -> None:
-        found = [each.value for each in self.list.choices] or self.files()
-        if self.list.choices and self.list.was_moved:
-            found = [self.list.marked.value]
-        if not found:
+    def _complete(self, _event: KeyPressEvent) -> None:
+        if not self.list.choices:
             return
-        word = _last_word(event.current_buffer.document.text_before_cursor)
+        found = [self.list.marked.value] if self.list.was_moved else [each.value for each in self.list.choices]
         whole = _common_start(found)
-        if len(found) == 1 and not whole.endswith("/"):
-            whole += " "
-        event.current_buffer.delete_before_cursor(len(word))
-        event.current_buffer.insert_text(whole)
+        self._put(whole + " " * (len(found) == 1 and not whole.endswith("/")))
+
+    def _put(self, text: str) -> None:
+        """In the place of what stands before the cursor."""
+        self.buffer.delete_before_cursor(self.buffer.cursor_position)
+        self.buffer.insert_text(text)
 
 
 def _nothing(event: KeyPressEvent) -> None:
@@ -266,10 +264,6 @@ def _nothing(event: KeyPressEvent) -> None:
 
 def _new_line(event: KeyPressEvent) -> None:
     event.current_buffer.newline(copy_margin=False)
-
-
-def _last_word(text: str) -> str:
-    return text[max(text.rfind(" "), text.rfind("\n")) + 1 :]
 
 
 def _common_start(words: list[str]) -> str:
