@@ -114,3 +114,33 @@ async def test_a_summary_is_stopped_though_a_question_waits_for_its_end(home: Ho
         await terminal.until("interrupted")
         await terminal.until(lambda: "❯ Too early?" in terminal.lines)
     assert len(home.server.requests) == 3
+
+
+async def test_quit_typed_ahead_leaves_after_the_answer(home: Home) -> None:
+    home.server.extend(SLOW)
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Count.")
+        await terminal.until("word2")
+        terminal.enter("/quit")
+        await terminal.until("next: /quit")
+        assert await terminal.exit_code() == 0
+    assert "word39" in terminal.text
+    assert "interrupted" not in terminal.text
+
+
+async def test_quit_waits_for_no_answer_when_it_is_typed_twice(home: Home) -> None:
+    home.server.extend(STALLED)
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Count.")
+        await terminal.until("word2")
+        terminal.enter("/quit")
+        await terminal.until("next: /quit")
+        terminal.type("\x1b")  # Esc takes it back
+        await terminal.until(lambda: "❯ /quit" in terminal.lines)
+        terminal.type("\r")
+        await terminal.until("next: /quit")
+        terminal.enter("/quit")
+        assert await terminal.exit_code() == 0
+    assert "interrupted" in terminal.text

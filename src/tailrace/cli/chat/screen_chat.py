@@ -75,7 +75,7 @@ class ScreenChat:
         self._lines: asyncio.Queue[TypedLine | Question] = asyncio.Queue()  # a question: what a turn has returned
         self._sent: dict[str, Question] = {}  # to the turn under way, by the message's id
         self._takes_messages = True  # the turn under way; a summary does not
-        self._asked_next: list[Question] = []  # after the turn under way, which takes no messages
+        self._asked_next: list[Question | TypedLine] = []  # after the turn under way, which does not take it
         self._transcript.asked_next = lambda: [question.typed for question in self._asked_next]
         self._turn: asyncio.Task[None] | None = None
         self._command: asyncio.Task[None] | None = None  # of the user's own
@@ -266,9 +266,8 @@ class ScreenChat:
         return "" if running_s is None else "answering"
 
     def _interrupt_means(self) -> str:
-        if self._interrupt_key.leaves_next:
-            return "Ctrl-C again leaves"
-        return "Ctrl-C ends it" if self._command is not None else "Ctrl-C stops"
+        ends = "ends it" if self._command is not None else "stops"
+        return f"Ctrl-C {'again leaves' if self._interrupt_key.leaves_next else ends}"
 
     def _switches(self) -> tuple[str, ...]:
         options, verbose = self._conversation.options, self._conversation.verbose
@@ -348,6 +347,8 @@ class ScreenChat:
         text = line.text.strip()
         if line is _STOP:
             await self.interrupt()
+        elif text in ("/quit", "/exit") and self._transcript.running_s is not None and line not in self._asked_next:
+            self._ask_next(line)  # typed ahead: it leaves after the answer; once more, at once
         elif is_slash_command(text):
             await self._slash(text)
         elif text.startswith("!"):
@@ -399,7 +400,7 @@ class ScreenChat:
         self._screen.changed()
         return True
 
-    def _ask_next(self, question: Question) -> bool:
+    def _ask_next(self, question: Question | TypedLine) -> bool:
         self._asked_next.append(question)
         self._screen.changed()
         return True
@@ -413,7 +414,7 @@ class ScreenChat:
         while self._asked_next:
             self._go_on_with(self._asked_next.pop(0), stopped=self._transcript.own_stop)
 
-    def _go_on_with(self, question: Question, *, stopped: bool) -> None:
+    def _go_on_with(self, question: Question | TypedLine, *, stopped: bool) -> None:
         if stopped:
             self._screen.put_into_input(question.typed)
         else:
