@@ -167,7 +167,7 @@ async def test_the_way_back_to_the_configured_model_is_told_and_works(tmp_path: 
 @driven
 async def test_switches_are_shown_and_changed(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
-        for text in ("/model", "/model nowhere/x", "/model faulty/other", "/yolo", "/status", "/help"):
+        for text in ("/model", "/model nowhere/x", "/model faulty/other", "/yolo on", "/status", "/help"):
             await here.write(text)
             await asyncio.sleep(5)
         model, wrong, changed, yolo, status, usage = here.chat.texts
@@ -183,12 +183,12 @@ async def test_switches_are_shown_and_changed(tmp_path: Path) -> None:
 @driven
 async def test_a_switch_that_is_told_on_or_off_is_never_reversed(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
-        for text in ("/yolo off", "/yolo on", "/yolo ON", "/yolo maybe", "/status"):
+        for text in ("/yolo off", "/yolo", "/yolo on", "/yolo ON", "/yolo", "/yolo maybe", "/status"):
             await here.write(text)
             await asyncio.sleep(5)
-        off, on, again, unclear, status = here.chat.texts
-    assert off == "Dangerous commands ask again, from the next one on."
-    assert on == again
+        off, still_off, on, again, still_on, unclear, status = here.chat.texts
+    assert off == still_off == "Dangerous commands ask, from the next one on. /yolo on ends that."
+    assert on == again == still_on
     assert "without asking" in on
     assert unclear == "/yolo, /yolo on or /yolo off."
     assert "approvals: off" in status

@@ -51,7 +51,7 @@ async def test_a_question_while_it_ends_is_told_so_and_answered_by_the_next_proc
 async def test_yolo_ends_with_its_process_also_for_what_was_asked_at_its_end(tmp_path: Path) -> None:
     platform, store = MemoryPlatform(EDITING), "sqlite:///t.db"
     async with town(tmp_path, store=store, platform=platform) as here:
-        await here.write("/yolo")
+        await here.write("/yolo on")
         here.gateway.take_no_more()
         await here.write("Clean up.")
         [run] = await here.app.journal.runs(kind="agent")

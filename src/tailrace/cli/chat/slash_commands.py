@@ -268,12 +268,14 @@ def _switched(call: SlashCall, now: bool, name: str) -> bool:
 
 
 async def _yolo(call: SlashCall) -> None:
-    """Only a word switches it on: nothing is asked from there on."""
-    if not call.argument and not call.conversation.options.yolo:
-        raise TailraceError("/yolo on approves everything in this conversation without asking")
-    on = _switched(call, call.conversation.options.yolo, "yolo")
-    await call.conversation.approve_all(on=on)
-    said = "on: nothing is asked, the hard list stays blocked" if on else "off: asked again, from the next tool on"
+    """Only a word switches it: without one it says how it is."""
+    on = call.conversation.options.yolo
+    if call.argument:
+        on = _switched(call, on, "yolo")
+        await call.conversation.approve_all(on=on)
+    said = "on: nothing is asked, the hard list stays blocked; /yolo off asks again"
+    if not on:
+        said = "off: tools ask, from the next one on; /yolo on approves everything in this conversation"
     call.surface.notify(f"yolo {said}")
 
 

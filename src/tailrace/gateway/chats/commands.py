@@ -172,15 +172,17 @@ class ChatCommands:
         return f"The model is {code_span(name)} from now on."
 
     async def _switch_yolo(self, message: MessageReceived, argument: str) -> str:
+        """Only a word switches it: without one it says how it is."""
         place = message.place
-        on = switched(argument, now=await self._sessions.is_yolo(place))
-        if on is None:
-            return "/yolo, /yolo on or /yolo off."
-        await self._sessions.choose_yolo(place, on=on)
-        for run in await self._runs.running(place, message.sender):
-            self._app.approve_all(run.id, on=on)
+        on = await self._sessions.is_yolo(place)
+        if argument:
+            if (wanted := switched(argument, now=on)) is None:
+                return "/yolo, /yolo on or /yolo off."
+            await self._sessions.choose_yolo(place, on=(on := wanted))
+            for run in await self._runs.running(place, message.sender):
+                self._app.approve_all(run.id, on=on)
         if not on:
-            return "Dangerous commands ask again, from the next one on."
+            return "Dangerous commands ask, from the next one on. /yolo on ends that."
         where = "every conversation of this chat" if self._sessions.is_whole_chat(place) else "this conversation"
         return f"⚠️ Everything is approved without asking in {where}. /yolo off ends that."
 
