@@ -291,11 +291,11 @@ async def test_changes_of_a_turn_are_rolled_back(home: Home) -> None:
         terminal.enter("/rollback")
         await terminal.until("no command /rollback; /undo takes the last changes back")
         terminal.enter("/undo")
-        await terminal.until("undone; /undo again brings it back")
-        await terminal.until("~ kept.txt")
+        await terminal.until("taken back; /undo again brings it back")
+        await terminal.until("restored kept.txt")
         assert (work / "kept.txt").read_text() == "before"
         terminal.enter("/undo")
-        await terminal.until(lambda: terminal.text.count("undone; /undo again") > 1)
+        await terminal.until("brought back; /undo again takes it back")
         assert (work / "kept.txt").read_text() == "after"
 
 

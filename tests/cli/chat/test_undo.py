@@ -78,9 +78,23 @@ async def test_the_changes_of_a_turn_are_shown_undone_and_brought_back(tmp_path:
         assert terminal.listings[0].endswith("-one\n+two")
         await run_slash_command("/undo", conversation, terminal)
         assert (work / "notes.txt").read_text() == "one\n"
-        assert terminal.notes == ["undone; /undo again brings it back\n~ notes.txt"]
+        assert terminal.notes == ["taken back; /undo again brings it back\nrestored notes.txt"]
         await run_slash_command("/undo", conversation, terminal)
         assert (work / "notes.txt").read_text() == "two\n"
+        assert terminal.notes[1:] == ["brought back; /undo again takes it back\nrestored notes.txt"]
+
+
+@needs_git
+async def test_what_the_user_changed_after_the_answer_is_not_undone_unasked(tmp_path: Path) -> None:
+    async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
+        await asks(conversation)
+        (work / "own.txt").write_text("by hand\n")
+        await run_slash_command("/undo", conversation, terminal)
+        assert terminal.notes == ["error: changed since the answer ended: own.txt; /undo all takes that back, too"]
+        assert (work / "notes.txt").read_text() == "two\n"
+        await run_slash_command("/undo all", conversation, terminal)
+        assert not (work / "own.txt").exists()
+        assert terminal.notes[1].endswith("restored notes.txt\ndeleted  own.txt")
 
 
 @needs_git
@@ -101,6 +115,16 @@ async def test_another_conversation_undoes_nothing_of_this_one(tmp_path: Path) -
         await run_slash_command("/undo", conversation, terminal)
         assert "nothing to undo" in terminal.notes[-1]
         assert (work / "notes.txt").read_text() == "two\n"
+
+
+@needs_git
+async def test_what_another_conversation_has_undone_stays_undone(tmp_path: Path) -> None:
+    async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
+        await asks(conversation)
+        for line in ("/undo", "/new", "/undo"):
+            await run_slash_command(line, conversation, terminal)
+        assert "nothing to undo" in terminal.notes[-1]
+        assert (work / "notes.txt").read_text() == "one\n"
 
 
 async def test_the_key_switches_checkpoints_off(tmp_path: Path) -> None:
@@ -142,13 +166,19 @@ async def test_a_turn_that_may_change_files_does_not_go_on_in_a_plan(tmp_path: P
         assert conversation.options.plan
 
 
-async def test_yolo_is_switched_on_by_a_word_alone(tmp_path: Path) -> None:
+async def test_yolo_is_switched_by_a_word_alone_and_says_how_it_is_without_one(tmp_path: Path) -> None:
     switched: list[bool] = []
     async with chatting(tmp_path) as (terminal, conversation, _):
-        for line in ("/yolo", "/yolo on", "/yolo"):
+        for line in ("/yolo", "/yolo on", "/yolo", "/yolo off"):
             await run_slash_command(line, conversation, terminal)
             switched.append(conversation.options.yolo)
-    assert switched == [False, True, False]
+    assert switched == [False, True, True, False]
+    assert [note[: len("yolo off")].rstrip(":") for note in terminal.notes] == [
+        "yolo off",
+        "yolo on",
+        "yolo on",
+        "yolo off",
+    ]
 
 
 async def test_undo_stops_an_answer_only_where_there_is_something_to_undo(tmp_path: Path) -> None:

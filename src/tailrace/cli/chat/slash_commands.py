@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
 from importlib.util import find_spec
 from itertools import takewhile
+from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tailrace.agent.session import TURN_KIND, new_session
@@ -290,50 +293,65 @@ async def _reasoning(call: SlashCall) -> None:
     call.surface.notify(f"reasoning {'shown' if call.conversation.options.reasoning else 'hidden'}")
 
 
-def _change_lines(plan: RollbackPlan) -> list[str]:
-    signs = {"change": "~", "create": "+", "delete": "-"}
-    lines = [f"{signs[change.kind]} {change.path}" for change in plan.changes[:LISTED_CHANGES]]
-    more = len(plan.changes) - LISTED_CHANGES
-    return [*lines, *([f"… and {more} more"] if more > 0 else [])]
+class _LastChange(NamedTuple):
+    """The way back to the newest checkpoint of a conversation from which the files differ."""
+
+    checkpoints: Checkpoints
+    plan: RollbackPlan
+    is_undo: bool  # the last change was one; the way back is to do it again
+    by_hand: list[str]  # changed after the answer, which cannot be the agent's doing
 
 
 async def _undo(call: SlashCall) -> None:
     """Back to before the last change of a file; once more brings that back. Stops an answer only where there is one."""
-    checkpoints, plan = await _last_change(call.conversation)
-    if plan is not None and await call.surface.interrupt():
-        checkpoints, plan = await _last_change(call.conversation)
-    if plan is None:
+    change = await _last_change(call.conversation)
+    if change is not None and await call.surface.interrupt():
+        change = await _last_change(call.conversation)
+    if change is None:
         call.surface.notify("nothing to undo: no file has changed since the last checkpoint")
         return
-    await asyncio.to_thread(checkpoints.restore, plan)
-    call.surface.notify("\n".join(["undone; /undo again brings it back", *_change_lines(plan)]))
+    if change.by_hand and call.argument != "all":
+        names = ", ".join(change.by_hand[:LISTED_CHANGES])
+        raise TailraceError(f"changed since the answer ended: {names}; /undo all takes that back, too")
+    await asyncio.to_thread(change.checkpoints.restore, change.plan)
+    changes = change.plan.changes
+    done, again = ("brought back", "takes it back") if change.is_undo else ("taken back", "brings it back")
+    lines = [f"{'deleted ' if each.kind == 'delete' else 'restored'} {each.path}" for each in changes[:LISTED_CHANGES]]
+    more = [f"… and {len(changes) - LISTED_CHANGES} more"] if len(changes) > LISTED_CHANGES else []
+    call.surface.notify("\n".join([f"{done}; /undo again {again}", *lines, *more]))
 
 
 async def _diff(call: SlashCall) -> None:
-    checkpoints, plan = await _last_change(call.conversation)
-    if plan is None:
+    change = await _last_change(call.conversation)
+    if change is None:
         call.surface.notify("no file has changed since the last checkpoint")
     else:
-        diff = await asyncio.to_thread(checkpoints.diff, plan, back=False)
+        diff = await asyncio.to_thread(change.checkpoints.diff, change.plan, back=False)
         lines = diff.rstrip().split("\n")
         more = [f"… {len(lines) - MAX_DIFF_LINES} more lines"] if len(lines) > MAX_DIFF_LINES else []
         call.surface.listing("\n".join([*lines[:MAX_DIFF_LINES], *more]), "diff")
 
 
-async def _last_change(conversation: Conversation) -> tuple[Checkpoints, RollbackPlan | None]:
-    """The way back to the newest checkpoint of this conversation from which the files differ."""
-    from tailrace.tools.checkpoint.checkpoint import Checkpoints
-
+async def _last_change(conversation: Conversation) -> _LastChange | None:
     app = conversation.app
     runs = await app.journal.runs(session=conversation.session, kind=TURN_KIND)
-    checkpoints = Checkpoints(app.config.home / "checkpoints", app.directory)
-    own = {"", *(run.id for run in runs)}  # without a turn: of an undo
+    return await asyncio.to_thread(_change_of, runs, app.config.home / "checkpoints", app.directory)
 
-    def newest() -> RollbackPlan | None:
-        kept = takewhile(lambda each: each.turn in own, checkpoints.all())
-        return next((plan for plan in (checkpoints.plan(each.number) for each in kept) if plan.changes), None)
 
-    return checkpoints, await asyncio.to_thread(newest)
+def _change_of(runs: Sequence[Run], root: Path, directory: Path) -> _LastChange | None:
+    """An undo has no turn: it is one of this conversation where it follows a turn of it."""
+    from tailrace.tools.checkpoint.checkpoint import Checkpoints
+
+    checkpoints = Checkpoints(root, directory)
+    own = {"", *(run.id for run in runs)}
+    kept = list(takewhile(lambda each: each.turn in own, checkpoints.all()))
+    for each in kept if any(each.turn for each in kept) else ():
+        if (plan := checkpoints.plan(each.number)).changes:
+            ended_at = max((run.finished.at if run.finished else inf for run in runs), default=inf)
+            existing = [change.path for change in plan.changes if each.turn and change.kind != "create"]
+            by_hand = [path for path in existing if os.lstat(directory / path).st_mtime > ended_at]
+            return _LastChange(checkpoints, plan, not each.turn, by_hand)
+    return None
 
 
 async def _plan(call: SlashCall) -> None:
