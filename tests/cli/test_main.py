@@ -185,7 +185,36 @@ def test_a_mistyped_option_is_told_what_was_meant(
     assert capsys.readouterr().err == f"error: no option {mistyped}; did you mean {meant}?\n"
 
 
-@pytest.mark.parametrize(("word", "meant"), [("setup", "init"), ("watch", "tail last"), ("statsu", "runs")])
+@pytest.mark.parametrize(
+    ("words", "meant"), [(["flow", "rnu", "x"], "run"), (["add", "telgram"], "telegram"), (["keys", "lst"], "ls")]
+)
+def test_a_mistyped_word_of_a_command_is_told_what_was_meant(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(words)
+    assert capsys.readouterr().err == f"error: there is no {words[1]!r}; did you mean {meant}?\n"
+
+
+def test_a_command_without_what_it_needs_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["flow"])
+    shown = capsys.readouterr().err
+    assert "pause" in shown.split("error: ")[0]
+    assert shown.endswith("error: the following arguments are required: COMMAND\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("setup", "init"),
+        ("login", "init"),
+        ("watch", "tail last"),
+        ("statsu", "runs"),
+        ("hlep", "--help"),
+        ("telegram", "add telegram"),
+    ],
+)
 def test_a_command_of_other_programs_is_no_question_where_it_stands_alone(
     word: str, meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,7 +223,7 @@ def test_a_command_of_other_programs_is_no_question_where_it_stands_alone(
     expected = f"error: no command {word!r}; did you mean {meant}? chat -q asks it as a question\n"
     assert capsys.readouterr().err == expected
     assert {meant.split()[0] for meant in cli.ELSEWHERE.values()} <= set(cli.all_commands())
-    assert cli._with_command(["version"]) == ["--version"]
+    assert cli._with_command(["version"]) == cli._with_command(["-v"]) == ["--version"]
     assert cli._with_command(["setup", "a", "mill"]) == ["chat", "setup", "a", "mill"], "that is a question"
 
 

@@ -35,10 +35,12 @@ DEFAULT_COMMAND = "chat"
 NEAR_COMMAND = 0.75  # difflib's ratio: "chta" is near "chat", "hello" near nothing
 # What other programs call it, where it is the only word: such a word is no question.
 ELSEWHERE = {
-    **dict.fromkeys(("setup", "configure", "config"), "init"),
+    **dict.fromkeys(("setup", "configure", "config", "login", "auth", "models"), "init"),
     **dict.fromkeys(("status", "list", "sessions"), "runs"),
     **dict.fromkeys(("watch", "logs"), "tail last"),
-} | {"install": "add", "start": "serve", "last": "show last", "resume": "chat --session ID"}
+    **dict.fromkeys(("start", "web", "dashboard"), "serve"),
+} | {"install": "add", "last": "show last", "resume": "chat --session ID", "undo": "rollback", "cost": "usage"}
+OPTIONS = {"help": "--help", "version": "--version"}  # as words
 # A closed pipe, a full disk, a quota, a limit of size.
 UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOG_LEVELS = ("debug", "info", "warning")
@@ -99,14 +101,25 @@ class Parser(argparse.ArgumentParser):
     """Prints mistakes in the format of every other error."""
 
     def error(self, message: str) -> NoReturn:
+        if meant := self._meant(message):
+            message = meant
+        elif "are required" in message:
+            self.print_help(sys.stderr)
+        else:
+            self.print_usage(sys.stderr)
+        print_error(message)
+        self.exit(USAGE)
+
+    def _meant(self, message: str) -> str:
+        """What to say of a mistyped option or word; empty for other mistakes."""
         unknown = message.removeprefix("unrecognized arguments: ").split(" ")[0].partition("=")[0]
         options = [*re.findall(r"(?<![\w-])--[a-z-]+", self.format_help()), "--version"]
         if unknown.startswith("--") and (close := get_close_matches(unknown, options, n=1, cutoff=NEAR_COMMAND)):
-            print_error(f"no option {unknown}; did you mean {close[0]}?")
-            self.exit(USAGE)
-        self.print_usage(sys.stderr)
-        print_error(message)
-        self.exit(USAGE)
+            return f"no option {unknown}; did you mean {close[0]}?"
+        if choice := re.search(r"invalid choice: '([^']+)' \(choose from (.+)\)", message):
+            close = get_close_matches(choice[1], re.findall(r"[\w-]+", choice[2]), n=1)
+            return f"there is no {choice[1]!r}; did you mean {close[0]}?" if close else ""
+        return ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -155,8 +168,8 @@ def _with_command(argv: list[str]) -> list[str]:
     first = argv[0]
     if first in COMMANDS or first in {"-h", "--help", "--version"} or (_is_word(first) and first in all_commands()):
         return argv
-    if first == "help" or argv == ["version"]:
-        return [f"--{first}"]
+    if first == "help" or argv in (["version"], ["-v"], ["-V"]):
+        return ["--help" if first == "help" else "--version"]
     if meant := near_command(first, alone=len(argv) == 1):
         print_error(f"no command {first!r}; did you mean {meant}? chat -q asks it as a question")
         raise SystemExit(USAGE)
@@ -167,7 +180,11 @@ def near_command(word: str, *, alone: bool = False) -> str | None:
     """The command that a mistyped word stands for; None for a question. `alone`: it is the only word."""
     if not _is_word(word):
         return None
-    known = {name: name for name in all_commands()} | (ELSEWHERE if alone else {})
+    from tailrace.plugins.installed import platforms
+
+    known = {name: name for name in all_commands()}
+    if alone:
+        known |= ELSEWHERE | OPTIONS | {name: f"add {name}" for name in platforms()}
     return next((known[name] for name in get_close_matches(word.lower(), known, n=1, cutoff=NEAR_COMMAND)), None)
 
 
@@ -255,7 +272,8 @@ def _parser(listed: Mapping[str, CliCommand]) -> Parser:
     parser = Parser(
         prog="tailrace",
         usage='tailrace [-h] [--version] COMMAND …\n       tailrace "a question"',
-        description="A streaming-first runtime for LLM agents. Without a command: tailrace chat.",
+        description="Runs an agent once, keeps every token in a log, and lets everyone watch it live.\n"
+        "Without a command: tailrace chat. At first: tailrace init, or tailrace demo.",
         epilog="\n\n".join("\n".join([f"{group}:", *lines]) for group, lines in groups.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
