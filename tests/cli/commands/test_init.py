@@ -104,7 +104,7 @@ async def test_init_asks_before_it_replaces_a_config_and_keeps_a_copy(tmp_path: 
     (tmp_path / "config.yaml").write_text("agent: {max_turns: 3}\n")
     command = [sys.executable, "-m", "tailrace", "init", "--provider", "mistral", "--model", "large"]
     async with VirtualTerminal(command, environment(tmp_path)) as terminal:
-        await terminal.until("Replace it? A copy is kept [y/N]:")
+        await terminal.until("Replace it? A copy is kept [y/N]")
         terminal.enter("")
         assert await terminal.exit_code() == 1
     assert load({}, tmp_path).agent.max_turns == 3
@@ -179,6 +179,16 @@ async def test_init_names_what_it_looked_for_and_takes_an_address_and_its_key(tm
     assert config.providers["own"].base_url == server.openai_url
     assert "secret-of-mine" not in (tmp_path / "config.yaml").read_text()
     assert (tmp_path / "env").stat().st_mode & 0o077 == 0
+
+
+async def test_init_takes_a_key_that_is_pasted_instead_of_an_answer(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tailrace", "init", "--no-test"]
+    async with VirtualTerminal(command, environment(tmp_path, OLLAMA_HOST="127.0.0.1:9"), columns=120) as terminal:
+        await terminal.until("A number, k, a, or provider/model [1]:")
+        terminal.enter("sk-ant-mine")
+        assert await terminal.exit_code() == 0
+    assert load({}, tmp_path).model.provider == "anthropic"
+    assert (tmp_path / "env").read_text() == "ANTHROPIC_API_KEY=sk-ant-mine\n"
 
 
 async def test_init_keeps_a_pasted_key_where_its_owner_alone_reads_it(tmp_path: Path) -> None:

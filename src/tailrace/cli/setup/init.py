@@ -13,10 +13,13 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tailrace.cli.main import DONE, FAILED, USAGE, print_error
+from tailrace.cli.own_journal import is_agreed
 from tailrace.cli.setup.config_file import copied_aside, keep_secret, new_config, write_config
 from tailrace.config.load import home_directory, load
 from tailrace.config.presets import PRESETS
@@ -146,20 +149,21 @@ async def try_model(environ: Mapping[str, str], text: str) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--provider", help=f"who answers: {LOCAL}, {', '.join(PRESETS)}; asked for where it is not given"
+        "--provider", help=f"the model's provider: {LOCAL}, {', '.join(PRESETS)}; without it, init asks"
     )
     parser.add_argument("--model", help="the provider's name of the model")
-    parser.add_argument("--yes", action="store_true", help="take the best that is found, without a question")
-    parser.add_argument("--no-test", action="store_true", help="write the config without trying the model first")
-    parser.add_argument("--force", action="store_true", help="replace an existing file; a copy of it is kept")
+    parser.add_argument("--yes", action="store_true", help="take the best model that is found, without asking")
+    parser.add_argument("--no-test", action="store_true", help="write the config without trying the model")
+    parser.add_argument("--force", action="store_true", help="replace an existing config; a copy is kept")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 written, 1 it is there already or the model does not answer, 2 a provider or model is missing."""
     file = home_directory(os.environ) / "config.yaml"
     asking = sys.stdin.isatty() and not args.yes
-    if file.exists() and not args.force and not (asking and _may_replace(file)):
-        print_error(f"{file} is there already; --force replaces it and keeps a copy")
+    there = f"{file} is there already"
+    if file.exists() and not args.force and not (asking and is_agreed(f"{there}. Replace it? A copy is kept")):
+        print_error(f"{there}; --force replaces it and keeps a copy")
         return FAILED
     try:
         choice = _choice(args, asking=asking)
@@ -181,10 +185,6 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _may_replace(file: Path) -> bool:
-    return _asked(f"{file} is there already. Replace it? A copy is kept [y/N]: ").lower() in ("y", "yes")
-
-
 def _asked(question: str) -> str:
     sys.stderr.write(question)
     sys.stderr.flush()
@@ -199,16 +199,18 @@ def _asked(question: str) -> str:
 
 def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     """Raises `ValueError` in words for a provider or model that is missing."""
+    model: str = args.model or ""
     if args.provider:
-        return _named(args.provider, args.model or "")
+        return _named(args.provider, model)
     candidates = asyncio.run(found_candidates(os.environ))
     if not asking:
         best = candidates[0]
-        return best._replace(model=args.model) if args.model else best
+        return best._replace(model=model or best.model)
     if candidates[0].provider == LOCAL:
         variables = ", ".join(preset.key_env for preset in PRESETS.values() if preset.key_env)
-        sys.stderr.write(f"No key is set in {variables},\nand no Ollama runs at {ollama_url(os.environ)}.\n\n")
-    sys.stderr.write("Who answers?\n")
+        looked = f"No key is set in {variables}, and no Ollama runs at {ollama_url(os.environ)}."
+        sys.stderr.write(f"{fill(looked, get_terminal_size().columns)}\n\n")
+    sys.stderr.write("Which model should answer?\n")
     width = max(len("paste a key"), *(len(f"{found.provider}/{found.model}") for found in candidates))
     for number, found in enumerate(candidates, 1):
         sys.stderr.write(f"  {number}  {f'{found.provider}/{found.model}':<{width}}   {found.reason}\n")
@@ -217,13 +219,11 @@ def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     while True:
         answer = _asked("A number, k, a, or provider/model [1]: ") or "1"
         try:
-            if answer.lower() == "k":
-                return _with_pasted_key(args.model or "")
+            if answer.lower() == "k" or provider_of_key(answer):
+                return _with_pasted_key(model, answer if len(answer) > 1 else "")
             if answer.lower() == "a" or answer.startswith(("http://", "https://")):
-                return _at_address(
-                    answer if len(answer) > 1 else _asked("The address, as http://…/v1: "), args.model or ""
-                )
-            return _answered(answer, candidates, args.model or "")
+                return _at_address(answer if len(answer) > 1 else _asked("The address, as http://…/v1: "), model)
+            return _answered(answer, candidates, model)
         except ValueError as mistake:
             print_error(str(mistake))
 
@@ -244,9 +244,9 @@ def provider_of_key(key: str) -> str:
     return next((name for start, name in KEY_FORMS.items() if key.startswith(start)), "")
 
 
-def _with_pasted_key(model: str) -> Candidate:
+def _with_pasted_key(model: str, key: str) -> Candidate:
     """Raises `ValueError` in words for what is no key, and for a provider that is not known."""
-    if not (key := _pasted("The key (it is not shown): ")):
+    if not (key := key or _pasted("The key (it is not shown): ")):
         raise ValueError("no key was pasted")
     provider = provider_of_key(key) or _asked(f"Whose key is it? {', '.join(SUGGESTED_MODELS)[: -len(LOCAL) - 2]}: ")
     found = _named(provider, model)
@@ -280,7 +280,7 @@ def _answered(answer: str, candidates: list[Candidate], model: str) -> Candidate
         if not 1 <= int(answer) <= len(candidates):
             raise ValueError(f"there is no {answer} in the list: a number from 1 to {len(candidates)}")
         found = candidates[int(answer) - 1]
-        return found._replace(model=model) if model else found
+        return found._replace(model=model or found.model)
     provider, _, named = answer.partition("/")
     return _named(provider, model or named)
 
