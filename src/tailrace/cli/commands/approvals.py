@@ -34,15 +34,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.forget is not None:
         found = find_approval(approvals, args.forget)
         asyncio.run(_forget(config, found))
-        if args.json:
-            _show([found], as_json=True)
-        else:
-            sys.stdout.write(f"asked about again: {approval_line(found)}\n")
-        return DONE
-    if not approvals:
+        sys.stdout.write(f"asked about again: {approval_line(found)}\n")
+    elif not approvals:
         print_note(f'nothing was approved with "always" in {place_of(config)}')
-        return DONE
-    _show(approvals, as_json=args.json)
+    else:
+        _show(approvals, as_json=args.json)
     return DONE
 
 
