@@ -109,7 +109,7 @@ async def test_init_asks_before_it_replaces_a_config_and_keeps_a_copy(tmp_path: 
         assert await terminal.exit_code() == 1
     assert load({}, tmp_path).agent.max_turns == 3
     async with VirtualTerminal(command, environment(tmp_path)) as terminal:
-        await terminal.until("Replace it? A copy is kept [y/N]:")
+        await terminal.until("Replace it? A copy is kept [y/N]")
         terminal.enter("y")
         assert await terminal.exit_code() == 0
     assert load({}, tmp_path).model.name == "large"
