@@ -53,6 +53,8 @@ def test_a_graph_has_a_node_for_each_block_and_an_edge_for_each_pair_of_neighbou
     assert (nodes["each.card"].name, nodes["each.card"].handler) == ("card", "do")
     assert Edge("a", "a2") in graph.edges
     assert len(graph.edges) == len(graph.top)  # 7 at the top, one in a branch
+    wait = {"type": "step", "id": "gate", "handler": "wait_signal", "params": {"signal": "go"}}
+    assert graph_of(sequence(wait)).nodes[0].title == "wait_signal go", "what it waits for"
     assert [nodes[name].title for name in ("both", "again", "each")] == [
         "parallel, 2 at once",
         "while index < 2",

@@ -106,6 +106,10 @@ async def test_the_graph_lights_up_and_steps_stream(devtools: str, tmp_path: Pat
         assert await tab.text(".graph-iteration-key") == "iteration 1"
         assert await tab.value("document.querySelectorAll('.instance-bar .inbox-badge').length") == 1
         assert await tab.value("document.querySelector('[aria-label=\"step gate\"]').dataset.state") == "running"
+        gate = "[...document.querySelectorAll('.graph-row')].find((row) => row.textContent.includes('gate'))"
+        assert await tab.value(f"{gate}.querySelector('.graph-step-state').textContent") == "waiting", (
+            "it works at nothing"
+        )
         await tab.press("Pause")
         await tab.until("document.querySelector('.instance-badge').textContent === 'paused'")
         await tab.press("Resume")

@@ -122,7 +122,7 @@ def title_of(block: Block) -> str:
     """What the block does, in a few words."""
     match block:
         case Step(handler=handler, params=params):
-            asked = "/".join(str(params[key]) for key in ("provider", "model") if params.get(key))
+            asked = "/".join(str(params[key]) for key in ("provider", "model", "signal") if params.get(key))
             return f"{handler} {asked}".rstrip()
         case Parallel(max_concurrency=limit):
             return "parallel" + (f", {limit} at once" if limit is not None else "")

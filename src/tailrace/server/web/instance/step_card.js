@@ -10,6 +10,7 @@ const WORST_FIRST = ["failed", "retrying", "running", "cancelled", "finished", "
 export class StepCard {
   constructor({ name, title, handler }) {
     this.iterations = new Map();
+    this.works = handler === "wait_signal" ? "waiting" : "running";
     this.marks = [make("span", "graph-mark"), make("span", "graph-mark")];
     for (const mark of this.marks) mark.setAttribute("aria-hidden", "true");
     this.states = [make("span", "graph-step-state"), make("span", "graph-step-state")];
@@ -54,7 +55,7 @@ export class StepCard {
     for (const node of [this.node, this.row]) node.dataset.state = state;
     for (const mark of this.marks) mark.textContent = MARKS[state] ?? "○";
     const done = states.filter((one) => one === "finished").length;
-    for (const node of this.states) node.textContent = states.length > 1 ? `${done} of ${states.length} done` : state;
+    for (const node of this.states) node.textContent = states.length > 1 ? `${done} of ${states.length} done` : state === "running" ? this.works : state;
   }
 
   end() {
