@@ -12,6 +12,7 @@ from tailrace.app.slash_commands import (
     ChatCommand,
     command_in,
     command_meant,
+    command_suggested,
     is_unknown_command,
     with_command_mark,
     with_mark,
@@ -41,6 +42,11 @@ def test_commands(text: str, command: ChatCommand | None) -> None:
 def test_a_word_behind_the_mark_that_is_no_command_is_known_for_one(text: str, meant: str | None) -> None:
     assert is_unknown_command(text)
     assert command_meant(text) == meant
+
+
+@pytest.mark.parametrize(("text", "meant"), [("/reset", "new"), ("/Cancel", "stop"), ("/stpo", "stop"), ("/x", None)])
+def test_what_other_programs_call_a_command_is_suggested(text: str, meant: str | None) -> None:
+    assert command_suggested(text) == meant
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ async def test_the_way_back_to_the_configured_model_is_told_and_works(tmp_path: 
     assert shown == "The model is `faulty/other`. /model default goes back to `faulty/ok`."
     assert back == "The model is `faulty/ok` from now on."
     assert again == "The model is `faulty/ok`."
-    assert bare == blank == "⚠️ A model is named so: /model <provider>/<model>. /model default is `faulty/ok`."
+    assert bare == blank == "⚠️ Write /model <provider>/<model>; /model default goes back to `faulty/ok`."
 
 
 @driven

@@ -18,6 +18,7 @@ from tailrace.messages import Value
 Surface = Literal["terminal", "chat", "page"]
 _NEAR_COMMAND = 0.66  # difflib's ratio: "nwe" is near "new", and no directory at the root of a disk is near anything
 _NEAR_COMMAND_UNMARKED = 0.7  # of a word without the mark: "hello" is no "help"
+_ELSEWHERE = {"/reset": "new", "/clear": "new", "/cancel": "stop", "/abort": "stop", "/commands": "help"}
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
 
 
@@ -92,12 +93,13 @@ def command_in(text: str) -> ChatCommand | None:
     return ChatCommand(match[1].lower(), (match[2] or "").strip())
 
 
-def command_meant(text: str) -> str | None:
+def command_suggested(text: str) -> str | None:
+    """The command that a text mistypes, or calls as other programs do."""
+    return _ELSEWHERE.get(text.strip().lower()) or command_meant(text)
+
+
+def command_meant(text: str, cutoff: float = _NEAR_COMMAND) -> str | None:
     """The command that a text mistypes: "/aprove"; None for a command, and for any other text."""
-    return _nearest(text, _NEAR_COMMAND)
-
-
-def _nearest(text: str, cutoff: float) -> str | None:
     match = _COMMAND.fullmatch(text.strip())
     if match is None or match[1].lower() in CHAT_COMMANDS:
         return None
@@ -120,7 +122,7 @@ def with_command_mark(text: str) -> str:
     command = command_in(f"/{text}")
     if command is not None and command.row.takes_unmarked(command.argument):
         return f"/{text}"
-    return f"/{text}" if " " not in text and _nearest(f"/{text}", _NEAR_COMMAND_UNMARKED) else text
+    return f"/{text}" if " " not in text and command_meant(f"/{text}", _NEAR_COMMAND_UNMARKED) else text
 
 
 def with_mark(text: str, mark: str) -> str:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tailrace.agent.turn_spec import Busy, PendingAttachments, TurnSpec
 from tailrace.app import App
-from tailrace.app.slash_commands import ChatCommand, command_meant
+from tailrace.app.slash_commands import ChatCommand, command_suggested
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery import port
 from tailrace.delivery.ledger import DeliverySpec
@@ -185,7 +185,7 @@ class Conversations:
             case "command":
                 await self._command(message, command_of(message))
             case "unknown_command":
-                told = no_such_command(command_meant(message.text))
+                told = no_such_command(command_suggested(message.text))
                 self._deliveries.say(message.place, told, message.update_id, only_for=message.sender)
             case "not_for_us":
                 self._recent.forget(message.update_id)  # an edit may address it to us: then it comes again

@@ -163,7 +163,7 @@ class ChatCommands:
             await self._sessions.choose_model(place, "")
             return f"The model is {model_name(named(config, (await self._sessions.chosen(place)).model))} from now on."
         if len(name.split()) != 1 or "/" not in unaliased(config, name):
-            return f"⚠️ A model is named so: /model <provider>/<model>. /model default is {model_name(config.model)}."
+            return f"⚠️ Write /model <provider>/<model>; /model default goes back to {model_name(config.model)}."
         try:
             self._app.models.routes(named(config, name))
         except TailraceError as exc:
