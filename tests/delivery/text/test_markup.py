@@ -99,10 +99,16 @@ def test_telegrams_entities_lie_within_the_text_and_nest(text: str) -> None:
         ("**2*3*4** is *24*", "2*3*4 is 24", ["2*3*4", "24"]),
         ("**un**happy Dampf**schiff**fahrt", "unhappy Dampfschifffahrt", ["un", "schiff"]),
         ("有3**个**问题, **1**st", "有3个问题, 1st", ["个", "1"]),
-        (r"\(a*b*c\), $$x_1 \, \{x_2\}$$, $a*b*c$ for $5", r"\(a*b*c\), $$x_1 \, \{x_2\}$$, $a*b*c$ for $5", []),
+        (r"\(a*b*c\), $$x_1 \, \{x_2\}$$, $a*b*c$ for $5", "a*b*c, x₁ {x₂}, $a*b*c$ for $5", []),
+        (
+            r"$\begin{matrix} a*b*c \end{matrix}$ and `$x^2$`",
+            r"$\begin{matrix} a*b*c \end{matrix}$ and $x^2$",
+            ["$x^2$"],
+        ),
+        ("Proven[^1].\n\n[^1]: https://e.org/a", "Proven¹.\n\n¹ https://e.org/a", []),
     ],
 )
-def test_telegram_keeps_the_signs_of_arithmetic_and_math_as_it_was_written(
+def test_telegram_keeps_the_signs_of_arithmetic_and_shows_math_that_can_be_read(
     text: str, shown: str, styled: list[str]
 ) -> None:
     rich = telegram_text(text)

@@ -1,4 +1,4 @@
-"""Formulas and footnotes in a terminal: what is simple is readable, all else stays as it was written."""
+"""Formulas and footnotes in a terminal and in chats: what is simple is readable, all else stays as it was written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.cli.screen.readable_math import in_unicode, readable
+from tailrace.delivery.text.readable_math import in_unicode, readable
 
 
 @pytest.mark.parametrize(

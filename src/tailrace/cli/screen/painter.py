@@ -24,8 +24,8 @@ from rich.theme import Theme
 
 from tailrace.cli.screen.markdown_blocks import Block
 from tailrace.cli.screen.markdown_table import MarkdownTable
-from tailrace.cli.screen.readable_math import readable
 from tailrace.delivery.text.parser import parser
+from tailrace.delivery.text.readable_math import readable
 from tailrace.system.private_apis import color_system
 
 Line: TypeAlias = list[Segment]

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from markdown_it.token import Token
 
-from tailrace.delivery.text.parser import MAX_NESTING, is_link, parser
+from tailrace.delivery.text.parser import MAX_NESTING, READABLE_MATH, is_link, parser
+from tailrace.delivery.text.readable_math import readable
 
 Style = Literal["bold", "italic", "strike"]
 Side = Literal["left", "center", "right"]
@@ -101,7 +102,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def blocks(text: str) -> list[Block]:
-    return _TreeBuilder(parser().parse(text), lines_of(text)).document()
+    return _TreeBuilder(parser().parse(text, {READABLE_MATH: True}), lines_of(text)).document()
 
 
 class _TreeBuilder:
@@ -161,7 +162,7 @@ class _TreeBuilder:
                 return None
             case _:  # a definition that no link uses, or no address: shown as it is written
                 start, end = token.map or (0, 0)
-                return Paragraph(["\n".join(line.strip() for line in self._lines[start:end])])
+                return Paragraph([readable("\n".join(line.strip() for line in self._lines[start:end]))])
 
     def _leaf(self) -> list[Node]:
         children = self._tokens[self._at].children

@@ -21,6 +21,8 @@ from markdown_it.rules_inline.state_inline import Scanned
 from markdown_it.token import Token
 from markdown_it.utils import EnvType
 
+from tailrace.delivery.text.readable_math import readable
+
 MAX_NESTING = 20  # markdown-it's levels: a quote takes one, a list two
 MAX_COLUMNS = 32  # of a table: every short row is filled up to its width
 FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marker>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
@@ -28,6 +30,7 @@ _MARK = re.compile(r"[*_~`]")  # what emphasis and code are made of
 _LINKED = re.compile(r"(?:https?|mailto|tel|tg|matrix):", re.IGNORECASE)
 _CELL_END = re.compile(r"(?<!\\)\|")
 
+READABLE_MATH: Final = "readable_math"  # in the parser's environment: formulas and footnotes become letters and signs
 _PAIRS: Final = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 
 
@@ -103,7 +106,7 @@ class _InlineState(StateInline):
 
 class _InlineParser(ParserInline):
     def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
-        state = _InlineState(src, md, env, tokens)
+        state = _InlineState(readable(src) if READABLE_MATH in env else src, md, env, tokens)
         self.tokenize(state)
         for rule in self.ruler2.getRules(""):
             rule(state)

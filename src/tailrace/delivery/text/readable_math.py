@@ -1,4 +1,4 @@
-"""Formulas and footnotes as a terminal can show them: `$x^2$` is x², `[^1]` is ¹.
+"""Formulas and footnotes as a terminal and a chat can show them: `$x^2$` is x², `[^1]` is ¹.
 
 Pure. A formula with a command that is not known stays as it was written, and so does everything in code.
 """

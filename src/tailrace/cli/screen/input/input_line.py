@@ -110,11 +110,6 @@ class InputLine:
             draft, self._draft = self._draft, None
             self.buffer.reset(Document(draft))
 
-    @property
-    def takes_text(self) -> bool:
-        """Whether what is typed appears in the line."""
-        return self._menu.asked is None or self._menu.gives_reason
-
     def prompt(self) -> tuple[str, str]:
         """The style and the text before the line."""
         if self._menu.gives_reason:
@@ -222,7 +217,7 @@ class InputLine:
 
     def _paste(self, event: KeyPressEvent) -> None:
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-        if self.takes_text:
+        if self._menu.asked is None or self._menu.gives_reason:
             event.current_buffer.insert_text(self._folded(text))
         else:
             self._draft = (self._draft or "") + self._folded(text)
