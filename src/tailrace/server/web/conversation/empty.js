@@ -1,5 +1,6 @@
 // What stands where nothing was asked yet: the mark, three things to try, and small below them who answers and where.
 
+import { button, element } from "../answer/dom.js";
 import { icon } from "../icons.js";
 
 const ICONS = ["search", "file-text", "list"]; // of the things to try
@@ -20,68 +21,39 @@ export function drawEmpty(node, about, choose) {
   node.replaceChildren(icon("wave"), heading("How can I help?"));
   if (about?.embedded) {
     node.append(
-      line(
+      element("p", [
         "The embedded model is small and runs on this machine’s processor, without a key. It chats, is often wrong, and " +
           "calls no tools. “tailrace init” sets up another one.",
-        "embedded",
-      ),
+      ], "embedded"),
     );
   }
   const suggestions = about?.embedded ? EMBEDDED : about?.tools.length === 0 ? WITHOUT_TOOLS : WITH_TOOLS;
-  const list = make("ul", "suggestions");
-  suggestions.forEach((words, at) => {
-    const button = make("button");
-    button.type = "button";
-    button.append(icon(ICONS[at]), words);
-    button.addEventListener("click", () => choose(words));
-    const item = make("li");
-    item.append(button);
-    list.append(item);
+  const items = suggestions.map((words, at) => {
+    const choice = button(words, () => choose(words));
+    choice.prepend(icon(ICONS[at]));
+    return element("li", [choice]);
   });
-  node.append(list);
+  node.append(element("ul", items, "suggestions"));
   if (about) node.append(facts(about));
 }
 
 /** There is no conversation of this name. */
 export function drawMissing(node) {
-  const words = line("It was deleted, or its address is wrong. A message begins it anew under this name. ");
-  const back = make("a");
+  const back = element("a", ["To a new conversation"]);
   back.href = "/";
-  back.textContent = "To a new conversation";
-  words.append(back);
+  const words = element("p", ["It was deleted, or its address is wrong. A message begins it anew under this name. ", back]);
   node.replaceChildren(heading("This conversation is not here"), words);
 }
 
 function facts({ model, directory, tools }) {
-  const list = make("dl");
-  const offered = tools.length ? String(tools.length) : "none";
-  for (const [term, value] of [["Model", model], ["Directory", directory], ["Tools", offered]]) {
-    const name = make("dt");
-    name.textContent = term;
-    const said = make("dd");
-    said.textContent = value;
-    if (term === "Tools") said.title = tools.join(", ");
-    const pair = make("div");
-    pair.append(name, said);
-    list.append(pair);
-  }
-  return list;
+  const offered = element("dd", [tools.length ? String(tools.length) : "none"]);
+  offered.title = tools.join(", ");
+  const pairs = [["Model", element("dd", [model])], ["Directory", element("dd", [directory])], ["Tools", offered]];
+  return element("dl", pairs.map(([term, said]) => element("div", [element("dt", [term]), said])));
 }
 
 function heading(words) {
-  const made = line(words, "", "h2");
+  const made = element("h2", [words]);
   made.id = "empty-heading";
-  return made;
-}
-
-function line(words, name, tag = "p") {
-  const made = make(tag, name);
-  made.textContent = words;
-  return made;
-}
-
-function make(tag, name) {
-  const made = document.createElement(tag);
-  if (name) made.className = name;
   return made;
 }

@@ -11,9 +11,9 @@ export class ModelPicker {
   constructor(select, configured = "", changed = () => {}) {
     Object.assign(this, { select, configured });
     this.listed = null; // a promise, once it was asked for
-    select.replaceChildren(option("", configured || "The configured model"));
+    select.replaceChildren(new Option(configured || "The configured model", ""));
     const kept = localStorage.getItem(MODEL) ?? "";
-    if (kept && kept !== configured) select.append(option(kept, kept));
+    if (kept && kept !== configured) select.append(new Option(kept, kept));
     select.value = kept === configured ? "" : kept;
     select.addEventListener("change", () => {
       localStorage.setItem(MODEL, select.value);
@@ -64,20 +64,13 @@ export class ModelPicker {
     for (const { id, owned_by: provider, display_name: name } of data) {
       if (id === AGENT || id === this.configured) continue;
       if (!groups.has(provider)) groups.set(provider, group(provider));
-      groups.get(provider).append(option(id, name));
+      groups.get(provider).append(new Option(name, id));
       if (id === chosen) [...this.select.children].find(({ value }) => value === id)?.remove(); // it is in its group
     }
     this.select.append(...groups.values());
     this.select.value = chosen;
     this.whole = true;
   }
-}
-
-function option(value, words) {
-  const made = document.createElement("option");
-  made.value = value;
-  made.textContent = words;
-  return made;
 }
 
 function group(name) {
