@@ -12,9 +12,10 @@ from server.web.opened_page import ENDED, answer, page
 from tailrace.testing.provider import reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
-SMALL = """[...document.querySelectorAll("button, select, summary, a.home, a.way, input:not([type=checkbox])")]
+SMALL = """[...document.querySelectorAll("button, select, summary, a:not(.skip), input:not([type=checkbox])")]
   .filter((each) => each.checkVisibility({ visibilityProperty: true }) && !each.closest("[inert], .unseen"))
-  .filter((each) => Math.min(each.offsetWidth, each.offsetHeight) < 44).map((each) => each.outerHTML)"""
+  .filter((each) => each.offsetHeight < 44 || (each.offsetWidth < 44 && !each.closest("th")))
+  .map((each) => each.outerHTML)"""
 
 
 async def as_phone(tab: Tab) -> None:
@@ -23,16 +24,22 @@ async def as_phone(tab: Tab) -> None:
     await tab.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=1)
 
 
-async def test_what_is_tapped_on_a_phone_has_44_pixels_also_in_the_inspector(devtools: str, tmp_path: Path) -> None:
-    async with page(devtools, tmp_path, reply("One.")) as (_, _, tab):
+async def test_what_is_tapped_on_a_phone_has_44_pixels_in_each_view(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("One.")) as (server, _, tab):
         await as_phone(tab)
         await tab.send("Count.")
         await answer(tab)
         assert await tab.value(SMALL) == []
-        run = await tab.value("document.querySelector('a[href*=\"?run=\"]').href")
-        await tab.go(run)
-        await tab.until("document.querySelector('.replay-view')?.innerText.includes('One.')")
-        assert await tab.value(SMALL) == []
+        _, found = await server.json("GET", "/runs")
+        [run] = [each["id"] for each in found["data"]]
+        for address, shown in (
+            (f"/?run={run}&with={run}", "Show it alone"),
+            ("/?runs", "Count."),
+            ("/?ops", "All is well"),
+        ):
+            await tab.go(server.url + address)
+            await tab.until_shown(shown)
+            assert await tab.value(SMALL) == [], address
 
 
 async def test_no_box_is_so_small_that_safari_zooms_into_it(devtools: str, tmp_path: Path) -> None:
