@@ -149,7 +149,9 @@ async def test_a_plan_is_made_then_carried_out(tmp_path: Path) -> None:
         assert "error" in terminal.notes[-1]
         await run_slash_command("/plan", conversation, terminal)
         assert conversation.turn("What now?").plan
+        await run_slash_command("/plan off", conversation, terminal)
         await run_slash_command("/plan a faster mill", conversation, terminal)
+        assert "/plan go carries the plan out" in terminal.notes[-1]
         await run_slash_command("/plan go", conversation, terminal)
     assert [(spec.message.text, spec.plan) for spec in terminal.asked] == [
         ("a faster mill", True),

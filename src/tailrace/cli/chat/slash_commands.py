@@ -356,18 +356,17 @@ def _change_of(runs: Sequence[Run], root: Path, directory: Path) -> _LastChange 
 
 async def _plan(call: SlashCall) -> None:
     """The mode in which nothing is changed; `go` is the user's agreement. Any other text is what to plan."""
-    if call.argument and call.argument.lower() not in ("on", "off", "go"):
-        await call.surface.interrupt()
-        call.conversation.switch(plan=True)
-        await call.surface.submit(call.conversation.turn(call.argument))
-        return
-    if call.argument.lower() != "go":
-        on = _switched(call, call.conversation.options.plan, "plan")
+    word = call.argument.lower()
+    if word != "go":
+        question = "" if word in ("on", "off") else call.argument
+        on = bool(question) or _switched(call, call.conversation.options.plan, "plan")
         if on:
             await call.surface.interrupt()  # the turn under way may change files, and would take the next message
         call.conversation.switch(plan=on)
         said = "on: it reads and proposes, nothing is changed; /plan go carries the plan out" if on else "off"
         call.surface.notify(f"plan mode {said}")
+        if question:
+            await call.surface.submit(call.conversation.turn(question))
         return
     if not call.conversation.options.plan:
         raise TailraceError("/plan begins with the plan; /plan go carries it out")
