@@ -124,9 +124,12 @@ async def test_quit_typed_ahead_leaves_after_the_answer(home: Home) -> None:
         await terminal.until("word2")
         terminal.enter("/quit")
         await terminal.until("next: /quit")
+        terminal.enter("ls -la")  # meant for the shell
+        await terminal.until(lambda: "❯ ls -la" in terminal.lines)
         assert await terminal.exit_code() == 0
     assert "word39" in terminal.text
     assert "interrupted" not in terminal.text
+    assert len(home.server.requests) == 1
 
 
 async def test_quit_waits_for_no_answer_when_it_is_typed_twice(home: Home) -> None:

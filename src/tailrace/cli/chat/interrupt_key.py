@@ -19,15 +19,12 @@ class InterruptKey:
     def press(self, *, command_runs: bool, turn_runs: bool, typed: bool) -> Interrupt:
         if self.leaves_next and (command_runs or turn_runs or not typed):
             return "leave"
-        self.leaves_next = True
+        self.leaves_next = command_runs or turn_runs or not typed
         if command_runs:
             return "end command"
         if turn_runs:
             return "stop turn"
-        if typed:
-            self.leaves_next = False
-            return "clear input"
-        return "warn"
+        return "clear input" if typed else "warn"
 
     def forget(self) -> None:
         self.leaves_next = False

@@ -21,10 +21,8 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import create_input
 from rich.console import Console
 
-from tailrace import __version__
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.error_advice import error_advice, failed_provider
-from tailrace.app.models import LOCAL
 from tailrace.app.timeline.question import question_of
 from tailrace.cli.chat.conversation import COMPACT, Conversation, SessionSummary, age, is_new_session, now
 from tailrace.cli.chat.interrupt_key import InterruptKey
@@ -34,7 +32,7 @@ from tailrace.cli.chat.question import CommandOutput, Question, files_for
 from tailrace.cli.chat.shown_log import shown_log
 from tailrace.cli.chat.slash_commands import TERMINAL_COMMANDS, is_slash_command, run_slash_command
 from tailrace.cli.chat.status_line import StatusFacts, short_path, status_line
-from tailrace.cli.chat.welcome import WelcomeFacts, cut_off, welcome
+from tailrace.cli.chat.welcome import cut_off, facts_of, welcome
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.call_progress import CallProgress
 from tailrace.cli.screen.input.choice_list import Choice
@@ -75,7 +73,7 @@ class ScreenChat:
         self._lines: asyncio.Queue[TypedLine | Question] = asyncio.Queue()  # a question: what a turn has returned
         self._sent: dict[str, Question] = {}  # to the turn under way, by the message's id
         self._takes_messages = True  # the turn under way; a summary does not
-        self._asked_next: list[Question | TypedLine] = []  # after the turn under way, which does not take it
+        self._asked_next: list[Question | TypedLine] = []  # after the turn under way; a line is /quit
         self._transcript.asked_next = lambda: [question.typed for question in self._asked_next]
         self._turn: asyncio.Task[None] | None = None
         self._command: asyncio.Task[None] | None = None  # of the user's own
@@ -310,26 +308,12 @@ class ScreenChat:
                 self.notify("there is none of this name yet: your first message begins it")
             await conversation.count_spending()
             return
-        self._transcript.add_pieces(welcome(await asyncio.to_thread(self._welcome_facts)))
+        self._transcript.add_pieces(welcome(await asyncio.to_thread(facts_of, conversation, self._home)))
         self._cut = await conversation.left_behind()
         if self._cut is not None:
             self._transcript.add_pieces(
                 cut_off(self._cut.question, age(now() - self._cut.at), taken_over=self._cut.taken_over)
             )
-
-    def _welcome_facts(self) -> WelcomeFacts:
-        conversation, app = self._conversation, self._conversation.app
-        choice, directory = conversation.choice, app.directory
-        return WelcomeFacts(
-            __version__,
-            f"{choice.provider}/{choice.name}",
-            short_path(directory, self._home, limit=80),
-            app.offered_tools(conversation.options.model),
-            choice.provider == LOCAL,
-            conversation.options.yolo or app.config.yolo,
-            typed("init"),
-            tuple(short_path(path, self._home, limit=60) for path in app.rules_of(directory).files),
-        )
 
     async def _work(self) -> None:
         """Handles the typed lines in order."""
@@ -344,11 +328,14 @@ class ScreenChat:
         if isinstance(line, Question):
             await self._put(line)
             return
-        text = line.text.strip()
+        text, leaves_next = line.text.strip(), any(isinstance(each, TypedLine) for each in self._asked_next)
         if line is _STOP:
             await self.interrupt()
-        elif text in ("/quit", "/exit") and self._transcript.running_s is not None and line not in self._asked_next:
-            self._ask_next(line)  # typed ahead: it leaves after the answer; once more, at once
+        elif text in ("/quit", "/exit") and self._transcript.running_s is not None and not leaves_next:
+            self._ask_next(line)
+            self.notify("leaves after this answer; /quit again leaves now, Esc stays")
+        elif leaves_next and text and not is_slash_command(text):  # meant for the shell
+            self._screen.put_into_input(line.typed)
         elif is_slash_command(text):
             await self._slash(text)
         elif text.startswith("!"):

@@ -23,6 +23,7 @@ from tailrace.app.approvals import AlwaysApprovals, find_approval
 from tailrace.app.slash_commands import commands_of, switched
 from tailrace.cli.chat.conversation import Conversation, SessionSummary, now
 from tailrace.cli.screen.input.choice_list import Choice
+from tailrace.cli.screen.tool_details import clipped
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 from tailrace.providers.prices import load_prices
@@ -35,6 +36,7 @@ TERMINAL_COMMANDS: Final = commands_of("terminal")
 PAST_TURNS: Final = 5  # of a resumed session, shown again
 MAX_CHOICES: Final = 50  # sessions to pick from
 LISTED_CHANGES: Final = 30
+_UNDONE: Final = {"change": "restored", "create": "restored", "delete": "deleted "}
 MAX_DIFF_LINES: Final = 400
 MAX_COPIED_BYTES: Final = 74_994  # of base64: more is dropped by several terminals
 # As it is called in chats, and in other programs.
@@ -314,11 +316,9 @@ async def _undo(call: SlashCall) -> None:
         names = ", ".join(change.by_hand[:LISTED_CHANGES])
         raise TailraceError(f"changed since the answer ended: {names}; /undo all takes that back, too")
     await asyncio.to_thread(change.checkpoints.restore, change.plan)
-    changes = change.plan.changes
     done, again = ("brought back", "takes it back") if change.is_undo else ("taken back", "brings it back")
-    lines = [f"{'deleted ' if each.kind == 'delete' else 'restored'} {each.path}" for each in changes[:LISTED_CHANGES]]
-    more = [f"… and {len(changes) - LISTED_CHANGES} more"] if len(changes) > LISTED_CHANGES else []
-    call.surface.notify("\n".join([f"{done}; /undo again {again}", *lines, *more]))
+    paths = "\n".join(f"{_UNDONE[each.kind]} {each.path}" for each in change.plan.changes)
+    call.surface.notify("\n".join([f"{done}; /undo again {again}", *clipped(paths, LISTED_CHANGES)]))
 
 
 async def _diff(call: SlashCall) -> None:
@@ -327,9 +327,7 @@ async def _diff(call: SlashCall) -> None:
         call.surface.notify("no file has changed since the last checkpoint")
     else:
         diff = await asyncio.to_thread(change.checkpoints.diff, change.plan, back=False)
-        lines = diff.rstrip().split("\n")
-        more = [f"… {len(lines) - MAX_DIFF_LINES} more lines"] if len(lines) > MAX_DIFF_LINES else []
-        call.surface.listing("\n".join([*lines[:MAX_DIFF_LINES], *more]), "diff")
+        call.surface.listing("\n".join(clipped(diff, MAX_DIFF_LINES)), "diff")
 
 
 async def _last_change(conversation: Conversation) -> _LastChange | None:

@@ -17,9 +17,6 @@ from tailrace.events import ApprovalAsked, Decision
 _DECISIONS: Final[tuple[Decision, ...]] = ("once", "session", "always", "deny")
 ANSWERS: Final = {word: each for each in _DECISIONS for word in (each, each[0])}
 ANSWERS.update(y="once", yes="once", n="deny", no="deny")
-CHOICES: Final = "once, session, always or deny"
-
-
 MEANINGS: Final = (
     "  once      this time only\n"
     "  session   exactly this, here, until this session ends\n"
@@ -68,7 +65,7 @@ class TerminalAsker:
             async with asyncio.timeout(timeout_s):
                 while True:
                     left_s = max(0.0, ends_at - loop.time())
-                    self._write(f"\n{CHOICES}? ({left_s:.0f} s) ")
+                    self._write(f"\nonce, session, always or deny? ({left_s:.0f} s) ")
                     line = await read_line(self._descriptor)
                     if line is None:
                         return None

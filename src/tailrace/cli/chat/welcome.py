@@ -1,16 +1,22 @@
 """The first screen: who answers, where, with which tools, and how to get a real model.
 
-Pure: what is known in, rows out.
+`facts_of` asks what is known; the rest is pure: facts in, rows out.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from tailrace import __version__
+from tailrace.app.models import LOCAL
+from tailrace.cli.chat.conversation import Conversation
+from tailrace.cli.chat.status_line import short_path
 from tailrace.cli.screen.painter import Rows
 from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.system.own_program import typed
 
 _Row = tuple[tuple[str, str], ...]
 _EMPTY: Final[_Row] = (("", ""),)
@@ -26,6 +32,20 @@ class WelcomeFacts(msgspec.Struct, frozen=True):
     yolo: bool = False
     init: str = "tailrace init"  # as it can be typed
     rules: tuple[str, ...] = ()  # the files with rules of the project
+
+
+def facts_of(conversation: Conversation, home: Path) -> WelcomeFacts:
+    choice, app = conversation.choice, conversation.app
+    return WelcomeFacts(
+        __version__,
+        f"{choice.provider}/{choice.name}",
+        short_path(app.directory, home, limit=80),
+        app.offered_tools(conversation.options.model),
+        choice.provider == LOCAL,
+        conversation.options.yolo or app.config.yolo,
+        typed("init"),
+        tuple(short_path(path, home, limit=60) for path in app.rules_of(app.directory).files),
+    )
 
 
 def welcome(facts: WelcomeFacts) -> Rows:
@@ -52,9 +72,11 @@ def welcome(facts: WelcomeFacts) -> Rows:
 
 
 def _real_model(init: str) -> list[_Row]:
+    other = "/model ollama/qwen3:8b"
+    width = max(len(init), len(other))
     return [
-        ((f"    {init}", "bold"), ("   finds a key or an Ollama, and writes the config", "dim")),
-        (("    /model ollama/qwen3:8b", "bold"), ("   or another, for this conversation", "dim")),
+        ((f"    {init:<{width}}", "bold"), ("   finds a key or an Ollama, and writes the config", "dim")),
+        ((f"    {other:<{width}}", "bold"), ("   or another, for this conversation", "dim")),
     ]
 
 

@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-q", metavar="QUESTION", help="ask this and exit; without it, stdin is the question unless it is a terminal"
     )
     parser.add_argument("--provider", help="the provider: local, openai, anthropic, openrouter, … or one of the config")
-    parser.add_argument(
-        "--model", metavar="[PROVIDER/]NAME", help="the model: of that provider, or of the configured one"
-    )
+    parser.add_argument("--model", metavar="[PROVIDER/]NAME", help="a model of that provider, or of the configured one")
     parser.add_argument(
         "--stream",
         action=argparse.BooleanOptionalAction,

@@ -18,13 +18,13 @@ def argument_lines(args: dict[str, Any] | None, *, limit: int = MAX_LINES) -> li
     lines: list[str] = []
     for name, value in (args or {}).items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        first, *more = _clipped(text, limit)
+        first, *more = clipped(text, limit)
         lines += [f"{sanitized(name)}: {first}", *(f"  {line}" for line in more)]
     return lines
 
 
 def output_lines(recorded: ToolOutputRecorded) -> list[str]:
-    return [*_clipped(recorded.output), *file_lines(recorded)]
+    return [*clipped(recorded.output), *file_lines(recorded)]
 
 
 def file_lines(recorded: ToolOutputRecorded) -> list[str]:
@@ -35,10 +35,11 @@ def file_lines(recorded: ToolOutputRecorded) -> list[str]:
 
 
 def progress_lines(text: str) -> Sequence[str]:
-    return [f"… {line}" for line in _clipped(text)]
+    return [f"… {line}" for line in clipped(text)]
 
 
-def _clipped(text: str, limit: int = MAX_LINES) -> list[str]:
+def clipped(text: str, limit: int = MAX_LINES) -> list[str]:
+    """The first lines, and how many more there are."""
     lines = sanitized(text).rstrip().split("\n")
     more = [f"… {len(lines) - limit} more lines"] if len(lines) > limit else []
     return lines[:limit] + more
