@@ -42,6 +42,20 @@ async def test_what_is_tapped_on_a_phone_has_44_pixels_in_each_view(devtools: st
             assert await tab.value(SMALL) == [], address
 
 
+async def test_the_heading_of_the_timeline_stays_on_a_line_beside_its_controls(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("One.")) as (server, _, tab):
+        await as_phone(tab)
+        run = await server.start("Count.")
+        await server.events(f"/runs/{run}/stream")
+        await tab.go(f"{server.url}/?run={run}")
+        await tab.until("document.querySelector('.replay-view')?.innerText.includes('One.')")
+        await tab.value("document.querySelector('.cut-label').hidden = false")  # as beside a long pause
+        heading = "document.querySelector('.toolbar h2')"
+        line = f"parseFloat(getComputedStyle({heading}).lineHeight)"
+        assert await tab.value(f"{heading}.offsetHeight < 2 * {line}")
+        assert await tab.value("document.querySelector('#inspector').scrollWidth <= innerWidth")
+
+
 async def test_no_box_is_so_small_that_safari_zooms_into_it(devtools: str, tmp_path: Path) -> None:
     boxes = "[...document.querySelectorAll('textarea, select, input:not([type=checkbox], [type=file])')]"
     async with page(devtools, tmp_path, reply("One.")) as (server, _, tab):
