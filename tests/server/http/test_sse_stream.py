@@ -213,7 +213,8 @@ async def test_F73_a_reader_that_does_not_read_is_dropped_and_hurts_nobody(tmp_p
 
     async def play(stream: EventStream) -> None:
         begun.append(loop.time())
-        while not stream.behind:
+        stream.begin()
+        while stream.takes(0):
             stream.send(LINE * 16)
         stuck.set()
         await stream.caught_up()
@@ -239,7 +240,8 @@ async def test_F73_a_reader_is_dropped_although_more_is_sent_all_the_time(tmp_pa
     ended = asyncio.Event()
 
     async def play(stream: EventStream) -> None:
-        while not stream.behind:
+        stream.begin()
+        while stream.takes(0):
             stream.send(LINE * 16)
         while True:
             stream.send(b"data: a token\n\n")
@@ -396,7 +398,7 @@ async def test_shared_events_are_refused_for_a_client_that_is_behind(tmp_path: P
             if not stream.send_shared(b"data: x\n\n" * 4096):
                 break
             await asyncio.sleep(0)
-        assert stream.behind
+        assert not stream.takes(0)
         refused.set()
 
     async with running_server(tmp_path, extra=(playing(play),)) as server:

@@ -70,16 +70,8 @@ class ApiError(errors.TailraceError):
 
     def in_words(self, message: str) -> ApiError:
         """The same error with another message."""
-        error = ApiError(
-            self.status,
-            message,
-            code=self.code,
-            param=self.param,
-            headers=self.headers,
-            details=self.details,
-            asked=self.asked,
-        )
-        error.provider_request_id = self.provider_request_id
+        error = ApiError(self.status, message)
+        vars(error).update(vars(self))
         return error
 
 
@@ -201,16 +193,10 @@ def _of_journal(exc: errors.JournalError) -> ApiError:
 
 
 def _of_http(exc: web.HTTPException) -> ApiError:
-    match exc:
-        case web.HTTPNotFound():
-            return ApiError(404, "no such route")
-        case web.HTTPMethodNotAllowed():
-            allowed = ", ".join(sorted(exc.allowed_methods))
-            return ApiError(405, f"{exc.method} is not allowed here; try {allowed}", headers={"Allow": allowed})
-        case web.HTTPRequestEntityTooLarge():
-            return ApiError(413, "the body is larger than this server accepts", code="request_too_large")
-        case _:
-            return ApiError(exc.status, exc.reason.lower())
+    if isinstance(exc, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(exc.allowed_methods))
+        return ApiError(405, f"{exc.method} is not allowed here; try {allowed}", headers={"Allow": allowed})
+    return ApiError(exc.status, exc.reason.lower())
 
 
 def _of_config(exc: errors.ConfigError) -> ApiError:

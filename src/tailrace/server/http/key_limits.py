@@ -21,14 +21,7 @@ log = logging.getLogger("tailrace.server")
 ADMITTED: Final = web.RequestKey("admitted", Allowance)
 # The routes that ask a model for something and do not stream its answer.
 _WHOLE: Final = frozenset(
-    {
-        "/v1/responses/compact",
-        "/runs",
-        "/runs/{id}/fork",
-        "/runs/{id}/retry",
-        "/instances",
-        "/instances/{id}/retry",
-    }
+    {"/v1/responses/compact", "/runs", "/runs/{id}/fork", "/runs/{id}/retry", "/instances", "/instances/{id}/retry"}
 )
 
 
@@ -68,15 +61,11 @@ async def uncount_refused(limits: KeyLimits, request: web.Request, error: ApiErr
 
 def _refusal_headers(refused: Refusal) -> dict[str, str]:
     """Of the limit that was met. Vendors have none for money."""
-    match refused.limit:
-        case "requests_per_minute":
-            reset_s = refused.retry_after_s
-            return _headers(Allowance(requests=int(refused.allowed), requests_left=0, requests_reset_s=reset_s))
-        case "tokens_per_day":
-            reset_s = refused.retry_after_s
-            return _headers(Allowance(tokens=int(refused.allowed), tokens_left=0, tokens_reset_s=reset_s))
-        case "usd_per_day":
-            return {}
+    allowed, reset_s = int(refused.allowed), refused.retry_after_s
+    if refused.limit == "requests_per_minute":
+        return _headers(Allowance(requests=allowed, requests_left=0, requests_reset_s=reset_s))
+    is_tokens = refused.limit == "tokens_per_day"
+    return _headers(Allowance(tokens=allowed, tokens_left=0, tokens_reset_s=reset_s)) if is_tokens else {}
 
 
 def _headers(left: Allowance) -> dict[str, str]:

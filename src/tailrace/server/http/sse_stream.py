@@ -194,11 +194,6 @@ class EventStream:
         self.send(data[sent:] if sent else data)
         self._inside_event = False
 
-    @property
-    def behind(self) -> bool:
-        """The transport's buffer is above its high-water mark: `await caught_up()` before sending more."""
-        return self._protocol.writing_paused
-
     def takes(self, data_bytes: int) -> bool:
         """Whether `send` may be called with about so much: the head is sent, and the client need not be waited for."""
         return self._transport is not None and not is_writing_paused(self._protocol) and data_bytes <= PIECE_BYTES
