@@ -23,10 +23,11 @@ def rows_of_run(
     `placed` says which of the rows with a place are wanted, `newer` which of the others: `p` is the place, `b` the
     row."""
     order = "DESC" if newest_first else "ASC"
-    return (
-        f"{_placed(columns)} AND {placed}"  # noqa: S608 - our own names
-        f" UNION ALL SELECT {columns} FROM batches AS b WHERE b.id > {_UPTO} AND b.run = ?1 AND {newer}"
-        f" ORDER BY first_seq {order} LIMIT {limit}"
+    wanted = ", ".join(f"f.{name}" if name == "first_seq" else f"b.{name}" for name in columns.split(", "))
+    return (  # rows without a place are sorted, so only their numbers are: a row may have megabytes
+        f"SELECT {wanted} FROM ({_placed('first_seq, id')} AND {placed}"  # noqa: S608 - our own names
+        f" UNION ALL SELECT first_seq, id FROM batches AS b WHERE b.id > {_UPTO} AND b.run = ?1 AND {newer}"
+        f" ORDER BY first_seq {order} LIMIT {limit}) AS f CROSS JOIN batches AS b ON b.id = f.id"
     )
 
 
