@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import json
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from agent.turns import stage
 from tailrace.agent import answer_filter, model_call, tool_runner
 from tailrace.agent.answer_filter import AnswerFilter
-from tailrace.agent.safety.redact import LONG_CHARS, REDACTED, ArgumentsStream, Redactor
+from tailrace.agent.safety.redact import LONG_CHARS, REDACTED, STEP_CHARS, ArgumentsStream, Redactor
 from tailrace.events import (
     AnyEvent,
     AttemptDiscarded,
@@ -178,6 +179,25 @@ def test_O177_long_arguments_are_redacted_as_short_pieces_are(before: list[str],
     two = [in_two.feed(text[:at]), in_two.feed(text[at:]), in_two.close()]
     many = [in_many.feed(text[start : start + 1000]) for start in range(0, len(text), 1000)]
     assert "".join(two) == "".join([*many, in_many.close()]) == redactor.redact_arguments(text)
+
+
+async def test_O177_long_arguments_are_redacted_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, longest = threading.get_ident(), 0
+    redact = Redactor.redact_arguments
+
+    def noting(self: Redactor, arguments: str) -> str:
+        nonlocal longest
+        if threading.get_ident() == loop:
+            longest = max(longest, len(arguments))
+        return redact(self, arguments)
+
+    monkeypatch.setattr(Redactor, "redact_arguments", noting)
+    async with stage(tmp_path, reply(call("note", {"text": "a" * 2 * STEP_CHARS})), reply("Done.")) as s:
+        played = await s.play()
+    assert played.finished.status == "completed"
+    assert longest <= STEP_CHARS
 
 
 async def test_O177_arguments_that_are_too_long_are_told_to_the_model(

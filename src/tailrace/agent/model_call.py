@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from tailrace.agent import context
 from tailrace.agent.answer_filter import MAX_ARGUMENT_CHARS, AnswerFilter
 from tailrace.agent.endings import Ending, ending_of_cut, limit_warning, stall_notice
-from tailrace.agent.safety.redact import Redactor
+from tailrace.agent.safety.redact import STEP_CHARS, Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
 from tailrace.agent.turn import Turn
 from tailrace.errors import EMPTY_ANSWER, ProviderError
@@ -164,7 +165,9 @@ class ModelCall:
         log.add(*events)
         if ending.suffix:
             log.add(MessageChunk(ending.suffix))
-        said = answer.message(text + ending.suffix, completion, calls)
+        parts = (text + ending.suffix, completion, calls)
+        is_long = sum(len(call.arguments) for call in calls) > STEP_CHARS  # it is redacted beside the loop (O177)
+        said = await asyncio.to_thread(answer.message, *parts) if is_long else answer.message(*parts)
         problem = ""
         if self._settings.check_answer is not None and ending.stop in ("end", "unknown"):
             problem = await self._settings.check_answer(said.text)

@@ -13,9 +13,7 @@ __all__ = ["REDACTED", "ArgumentsStream", "Redactor"]
 _UNIT = re.compile(r'[^\\]+|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\(?:u[0-9a-fA-F]{0,3})?\Z|.', re.DOTALL)
 _ESCAPES = {r"\b": "\b", r"\f": "\f", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
 LONG_CHARS = 4096  # so much at once is searched whole, in C, before it is looked at character by character (O177)
-_WHOLE_UNITS = re.compile(
-    r'(?:[^\\]+|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt]|\\(?!["\\/bfnrt]|(?:u[0-9a-fA-F]{0,3})?\Z))*+', re.DOTALL
-)
+STEP_CHARS = 1 << 18  # of a whole text at once: in a thread it never holds the interpreter for long
 _UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
@@ -27,7 +25,8 @@ class Redactor(TextRedactor):
         if self.idle:
             return arguments
         stream = ArgumentsStream(self)
-        return stream.feed(arguments) + stream.close()
+        pieces = [stream.feed(arguments[at : at + STEP_CHARS]) for at in range(0, len(arguments), STEP_CHARS)]
+        return "".join(pieces) + stream.close()
 
     def redact_message(self, message: Message) -> Message:
         """The same message without secrets in its text and in the arguments of its calls: they are not sent, not run
@@ -99,8 +98,11 @@ def _harmless_chars(redactor: TextRedactor, text: str) -> int:
     if plain is None or redactor.matches(plain):
         return 0
     held = len(plain) - redactor.held_from(plain)
-    whole = _WHOLE_UNITS.match(text, 0, max(0, len(text) - len(r"\u0000") * (held + 1)))
-    return whole.end() if whole is not None else 0
+    end = max(0, len(text) - len(r"\u0000") * (held + 1))
+    last = text.rfind("\\", max(0, end - len(r"\u000")), end)
+    if last < 0:
+        return end  # no escape goes on behind it
+    return last - (last - len(text[:last].rstrip("\\"))) % 2  # the first of a pair of backslashes is a unit's
 
 
 def _all_unescaped(text: str) -> str | None:
