@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.http_server import raw, running_server
-from tailrace.server.http.body_budget import ARRIVING_BYTES, FREE_BYTES, BodyBudget
+from tailrace.server.http.body_budget import ARRIVING_BYTES, FREE_BYTES, BodyBudget, BodyClaim
 from tailrace.server.http.json_shape import (
     MAX_DEPTH,
     MAX_VALUES,
@@ -89,7 +89,7 @@ async def test_L140_a_body_of_too_many_values_gets_400(tmp_path: Path) -> None:
 @driven
 async def test_L143_bodies_are_bounded_together_and_given_back() -> None:
     budget = BodyBudget(1000, wait_s=5)
-    first, second = budget.claim(), budget.claim()
+    first, second = BodyClaim(budget), BodyClaim(budget)
     await first.grow(600)
     assert budget.left == 400
     with pytest.raises(TimeoutError):
@@ -109,7 +109,7 @@ async def test_L143_bodies_are_bounded_together_and_given_back() -> None:
 @driven
 async def test_L143_what_a_connection_holds_of_a_body_is_taken_until_the_body_is_here() -> None:
     budget = BodyBudget(3 * ARRIVING_BYTES, wait_s=5)
-    large, small, third = budget.claim(), budget.claim(), budget.claim()
+    large, small, third = BodyClaim(budget), BodyClaim(budget), BodyClaim(budget)
     await large.grow(ARRIVING_BYTES)
     await small.grow(ARRIVING_BYTES)
     await large.grow(FREE_BYTES + 1)
@@ -127,7 +127,7 @@ async def test_L143_a_body_without_room_is_refused_before_it_is_read(tmp_path: P
     async with running_server(tmp_path) as server:
         budget = server.pipeline.body_budget
         budget.wait_s = 0.05
-        holder = budget.claim()
+        holder = BodyClaim(budget)
         await holder.grow(budget.left)
         head = b"POST /runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2000000\r\n\r\n"
         told = await raw(server.port(), head)  # and not a byte of the body
@@ -140,7 +140,7 @@ async def test_L143_a_body_without_room_is_refused_before_it_is_read(tmp_path: P
 @driven
 async def test_L143_of_bodies_that_wait_for_each_other_one_is_refused_at_once() -> None:
     budget = BodyBudget(1000)
-    first, second = budget.claim(), budget.claim()
+    first, second = BodyClaim(budget), BodyClaim(budget)
     await first.grow(600)
     await second.grow(300)
     waiting = asyncio.ensure_future(first.grow(300))
@@ -179,6 +179,36 @@ async def test_L143_what_does_not_fit_is_told_to_come_back(tmp_path: Path) -> No
         for holder in holders:
             (await holder).close()
     assert budget.left == whole
+
+
+async def test_L143_what_a_body_has_no_room_for_stays_with_the_system(tmp_path: Path) -> None:
+    requests: list[web.Request] = []
+
+    def reading(_: RequestPipeline) -> Sequence[Route]:
+        async def read(request: web.Request) -> web.Response:
+            requests.append(request)
+            return web.Response(text=str(len(await read_body(request, as_json=False))))
+
+        return [Route("POST", "/v1/read", read, "any", "Reads its body.")]
+
+    async with running_server(tmp_path, extra=(reading,)) as server:
+        budget = server.pipeline.body_budget
+        holder = BodyClaim(budget)
+        await holder.grow(budget.left - ARRIVING_BYTES - 10)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port())
+        writer.write(b"POST /v1/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 300000\r\n\r\n" + b"x" * 1000)
+        while budget.holders < 2:  # noqa: ASYNC110 - until the piece that was too large is in the reader's hand
+            await asyncio.sleep(0)
+        for _ in range(9):
+            writer.write(b"x" * 33_000)
+            await writer.drain()
+            assert (await server.json("GET", "/v1/models"))[0] == 200
+        writer.write(b"x" * 2000)
+        assert requests[0].content.total_bytes <= 1000 + 33_000
+        holder.release()
+        told = await reader.readuntil(b"\r\n\r\n300000")
+        writer.close()
+    assert told.startswith(b"HTTP/1.1 200 ")
 
 
 # ── compressed bodies ────────────────────────────────────────────────────────────────────────────────────────

@@ -1,13 +1,15 @@
 """The memory of all request bodies together (L143): each request takes from one budget what its body is large.
 
-What a connection may hold unread is taken before the first byte, then bytes as they arrive. It is all given back when
-the request has been answered. Small bodies are not counted; the number of requests bounds them.
+What a connection may hold unread is taken before the first byte, then bytes as they arrive. Small bodies are not
+counted; the number of requests bounds them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from typing import Final
+
+from tailrace.app.http_connection import HttpConnection
 
 FREE_BYTES: Final = 65_536  # of each body
 ARRIVING_BYTES: Final = 131_072  # that a connection may hold of a large body before it is read
@@ -23,10 +25,6 @@ class BodyBudget:
         self._released = asyncio.Event()
         self.holders = 0  # claims that have taken something
         self._waiting = 0  # of those
-
-    def claim(self) -> BodyClaim:
-        """What one request takes; nothing yet."""
-        return BodyClaim(self)
 
     async def take(self, count: int, *, holds: bool) -> None:
         """Waits where there is too little left. Raises `TimeoutError` where that takes too long, and at once where the
@@ -50,12 +48,13 @@ class BodyBudget:
 
 
 class BodyClaim:
-    """What one request has taken."""
+    """What one request has taken. What its `connection` brings while there is no room stays with the system."""
 
-    __slots__ = ("_budget", "_taken")
+    __slots__ = ("_budget", "_connection", "_taken")
 
-    def __init__(self, budget: BodyBudget) -> None:
+    def __init__(self, budget: BodyBudget, connection: HttpConnection | None = None) -> None:
         self._budget = budget
+        self._connection = connection
         self._taken = 0
 
     def arrived(self) -> None:
@@ -65,7 +64,11 @@ class BodyClaim:
 
     async def grow(self, count: int) -> None:
         """So many more bytes have arrived. Raises `TimeoutError` where there is no room for them."""
+        if count > self._budget.left and self._connection is not None:
+            self._connection.stay_paused()
         await self._budget.take(count, holds=bool(self._taken))
+        if self._connection is not None:
+            self._connection.resume_reading()
         self._budget.holders += not self._taken
         self._taken += count
 

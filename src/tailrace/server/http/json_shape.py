@@ -1,8 +1,7 @@
 """How deep JSON is nested and how many values it has, known before any of them is made (J126, L140).
 
 Pure, linear and never recursive. Small texts with few brackets are judged by counting bytes; only the others are looked
-into. The scan of a large text goes in short steps: in a thread it never holds the interpreter
-for long.
+into. The scan of a large text goes in short steps: in a thread it never holds the interpreter for long.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from tailrace.server.http.api_errors import (
     no_route,
 )
 from tailrace.server.http.auth import LOCAL, Access, Authoriser, Identity, Origins
-from tailrace.server.http.body_budget import BodyBudget
+from tailrace.server.http.body_budget import BodyBudget, BodyClaim
 from tailrace.server.http.key_limits import admit, is_counted, uncount_refused
 from tailrace.server.http.plain.connection import PlainTarget
 from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, REQUEST_ID
@@ -45,6 +45,7 @@ from tailrace.system.random_hex import random_hex
 
 if TYPE_CHECKING:
     from tailrace.app import App
+    from tailrace.app.http_connection import HttpConnection
 
 T = TypeVar("T")
 log = logging.getLogger("tailrace.server")
@@ -264,7 +265,7 @@ class RequestPipeline:
     @web.middleware
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         PATIENCE_S.set(None)  # the request before it on this connection may have set it
-        claim = request[BODY_CLAIM] = self.body_budget.claim()
+        claim = request[BODY_CLAIM] = BodyClaim(self.body_budget, cast("HttpConnection", request.protocol))
         try:
             return await self._serve_route(request, handler, self._routes.get(request.match_info.route))
         finally:

@@ -79,7 +79,7 @@ async def _arrived(request: web.Request, limit: int) -> bytes:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # RFC 9110, 10.1.1
             request.writer.output_size = 0  # the answer has not begun
         body = io.BytesIO()  # whose value is no second copy
-        while piece := await request.content.read(ARRIVED_BYTES):  # the rest waits where it is
+        while piece := await request.content.readany():  # `read` would let more wait: twice of what it asks for
             if unpacker is not None:
                 await _unpack(unpacker, piece, body, limit, claim)
             else:

@@ -214,7 +214,7 @@ class SocketConnection:
             lane = self._lanes[stream_id] = _Lane(stream_id)
         if sum(len(each.waiting) for each in self._lanes.values()) >= MAX_QUEUED:
             raise ApiError(429, f"{MAX_QUEUED} requests wait already", code="websocket_queue_full")
-        claim = self._pipeline.body_budget.claim()
+        claim = BodyClaim(self._pipeline.body_budget)
         if size > FREE_BYTES:
             await with_room(claim.grow(size))
         body.pop("stream_id", None)
