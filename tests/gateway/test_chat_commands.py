@@ -32,6 +32,19 @@ async def test_every_command_of_the_table_is_answered(tmp_path: Path) -> None:
 
 
 @driven
+async def test_cost_says_what_the_conversation_of_this_chat_has_used(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Four.")) as here:
+        await here.write("/cost")
+        await here.write("Two and two?")
+        await asyncio.sleep(2)
+        await here.write("/cost")
+        await asyncio.sleep(2)
+        before, _, after = here.chat.texts[-3:]
+        assert "nothing yet" in before
+        assert "1 call · " in after
+
+
+@driven
 async def test_status_says_what_runs_and_how_many_wait(tmp_path: Path) -> None:
     async with town(tmp_path, SLOW, SLOW, SLOW, more=", busy: queue") as here:
         await here.write("Count.")

@@ -1,19 +1,26 @@
 """The slash commands of every surface, in one table: what each is called, what it does, where it works.
 
 Help texts, the menus that chat clients show and what a typed text means derive from `SLASH_COMMANDS`. A surface has
-a handler for each of its commands. The rows are in `slash_commands.toml`. Knows no platform.
+a handler for each of its commands; those that need the session alone are answered here, for terminal and chats. The rows
+are in `slash_commands.toml`. Knows no platform.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
+from tailrace.app import App
+from tailrace.app.usage.spending import spent_in
 from tailrace.messages import Value
+from tailrace.providers.prices import load_prices
+from tailrace.system.extras import install_command
 
 Surface = Literal["terminal", "chat", "page"]
 _NEAR_COMMAND = 0.66  # difflib's ratio: "nwe" is near "new", and no directory at the root of a disk is near anything
@@ -128,6 +135,18 @@ def with_command_mark(text: str) -> str:
 def with_mark(text: str, mark: str) -> str:
     """The text with its commands as they are typed on this platform: "!stop" for "/stop"."""
     return text if mark == "/" else _IN_TEXT.sub(lambda _: mark, text)
+
+
+async def _cost(app: App, session: str, _argument: str) -> str:
+    await load_prices()
+    spending = await spent_in(app, session)
+    is_unpriced = spending.calls and spending.cost_usd is None and find_spec("genai_prices") is None
+    return spending.table() + (f"\nprices come with an extra: {install_command('prices')}" if is_unpriced else "")
+
+
+SlashAnswer = Callable[[App, str, str], Awaitable[str]]
+"""What a command says of a session, from its argument."""
+SLASH_ANSWERS: Final[dict[str, SlashAnswer]] = {"cost": _cost}
 
 
 def switched(argument: str, *, now: bool) -> bool | None:

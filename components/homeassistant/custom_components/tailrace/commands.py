@@ -44,14 +44,12 @@ _NEW = {
     "sv": "ny konversation|nytt samtal|starta ett nytt samtal",
 }
 _TYPED = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:\s+(.*))?", re.DOTALL)
-# Commands of the chats that Assist has no place for: approvals are answered with a yes or a no, the rest are options.
-_ELSEWHERE = frozenset(("queue", "steer", "model", "verbose", "yolo", "approve", "deny", "status", "help", "start"))
 
 
 @dataclass(frozen=True)
 class Command:
-    """`other` is a command that there is none of here, or a word behind a slash that is no command at all. `question`:
-    what a new conversation begins with."""
+    """`other` is any other word behind a slash: Assist has no place for the other commands of the chats, since approvals
+    are answered with a yes or a no, and the rest are options. `question`: what a new conversation begins with."""
 
     name: Literal["new", "stop", "other"]
     said: bool = False
@@ -66,7 +64,7 @@ def command_in(text: str, language: str) -> Command | None:
             return Command("new", question=argument)
         if name == "stop":
             return Command("stop")
-        return Command("other") if name in _ELSEWHERE or not argument else None
+        return Command("other")
     for spoken in dict.fromkeys((languages_of(language)[-1], FALLBACK)):
         if spoken in _STOP:
             words = " ".join(without_fillers(words_of(text), spoken))

@@ -1,19 +1,20 @@
-"""What a conversation has cost: tokens by model, dollars where prices are known, and how full the context is.
-
-Pure: events in, figures out. Prices and the sizes of contexts are functions that the caller gives.
-"""
+"""What a conversation has cost: tokens by model, dollars where prices are known, and how full the context is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tailrace.app.costs import dollars
+from tailrace.agent.session import TURN_KIND
+from tailrace.app import App
+from tailrace.app.costs import Costs, dollars
+from tailrace.config.load import Config
 from tailrace.events import AnyEvent, RunForked, UsageRecorded
-from tailrace.messages import Usage
+from tailrace.messages import SpentTokens, Usage
+from tailrace.providers.prices import prices_are_loaded
 
-Price = Callable[[str, str, Usage], float | None]
-"""The provider, the model and the usage to dollars."""
+Price = Callable[[SpentTokens], float | None]
+_COUNTED_RUNS = 500
 
 
 class Spent(NamedTuple):
@@ -49,7 +50,7 @@ class Spending:
 
     def by_model(self) -> list[Spent]:
         return [
-            Spent(provider, model, usage, self._price(provider, model, usage))
+            Spent(provider, model, usage, self._price(SpentTokens(provider, model, usage)))
             for (provider, model), usage in self._used.items()
         ]
 
@@ -91,3 +92,18 @@ class Spending:
 def _about(usage: Usage) -> str:
     """Before what its provider has not counted."""
     return "~" if usage.estimated_tokens else ""
+
+
+def no_spending(config: Config) -> Spending:
+    """Of a session that begins. Costs are known once list prices are loaded."""
+    costs = Costs(config)
+    return Spending(lambda spent: costs.price(spent) if prices_are_loaded() else None)
+
+
+async def spent_in(app: App, session: str) -> Spending:
+    """What the session has cost so far, from its log."""
+    spending = no_spending(app.config)
+    runs = await app.journal.runs(session=session, kind=TURN_KIND, limit=_COUNTED_RUNS)
+    for facts in await app.journal.facts_of_runs([run.id for run in reversed(runs)]):
+        spending.note_all(entry.event for entry in facts)
+    return spending

@@ -15,10 +15,9 @@ from tailrace.agent.context import SUMMARY_PROMPT, with_summary
 from tailrace.agent.session import TURN_KIND, Branch, history_of, new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App
-from tailrace.app.costs import Costs
 from tailrace.app.models import LOCAL, chosen, default_model, is_known, named
 from tailrace.app.timeline.question import question_of
-from tailrace.app.usage.spending import Spending
+from tailrace.app.usage.spending import no_spending, spent_in
 from tailrace.cli.chat.options import REQUESTER, Options
 from tailrace.cli.chat.question import CommandOutput, Question, composed
 from tailrace.cli.screen.input.choice_list import Choice
@@ -26,7 +25,7 @@ from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events.speakers import SpokenBy
-from tailrace.messages import Message, SpentTokens, Usage, user
+from tailrace.messages import Message, user
 from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.providers.prices import context_window, prices_are_loaded
 
@@ -105,7 +104,7 @@ class Conversation:
         self.resumed = bool(options.session)
         self.verbose = False  # all of each call of a tool is shown
         self.outputs: list[CommandOutput] = []  # of commands that the user ran: the next question takes them along
-        self.spending = Spending(self._price)
+        self.spending = no_spending(app.config)
 
     @property
     def session(self) -> str:
@@ -151,9 +150,6 @@ class Conversation:
 
     # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _price(self, provider: str, model: str, usage: Usage) -> float | None:
-        return Costs(self.app.config).price(SpentTokens(provider, model, usage)) if prices_are_loaded() else None
-
     @property
     def context_window(self) -> int | None:
         """How many tokens the model takes, where that is known."""
@@ -162,11 +158,7 @@ class Conversation:
         return context_window(self.choice.name) if prices_are_loaded() else None
 
     async def count_spending(self) -> None:
-        """What the session has cost so far, from its log."""
-        self.spending = Spending(self._price)
-        runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND, limit=_LISTED_RUNS)
-        for facts in await self.app.journal.facts_of_runs([run.id for run in reversed(runs)]):
-            self.spending.note_all(entry.event for entry in facts)
+        self.spending = await spent_in(self.app, self.session)
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 

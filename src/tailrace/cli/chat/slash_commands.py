@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
-from importlib.util import find_spec
 from itertools import takewhile
 from math import inf
 from pathlib import Path
@@ -20,14 +19,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from tailrace.agent.session import TURN_KIND, new_session
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app.approvals import AlwaysApprovals, find_approval
-from tailrace.app.slash_commands import commands_of, switched
+from tailrace.app.slash_commands import SLASH_ANSWERS, commands_of, switched
 from tailrace.cli.chat.conversation import Conversation, SessionSummary, now
 from tailrace.cli.screen.input.choice_list import Choice
 from tailrace.cli.screen.tool_details import clipped
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
-from tailrace.providers.prices import load_prices
-from tailrace.system.extras import install_command
 
 if TYPE_CHECKING:
     from tailrace.tools.checkpoint.checkpoint import Checkpoints, RollbackPlan
@@ -106,15 +103,6 @@ class SlashCall(NamedTuple):
 SlashHandler = Callable[[SlashCall], Awaitable[None]]
 
 
-async def cost(call: SlashCall) -> None:
-    await load_prices()
-    await call.conversation.count_spending()
-    spending = call.conversation.spending
-    call.surface.notify(spending.table())
-    if spending.calls and spending.cost_usd is None and find_spec("genai_prices") is None:
-        call.surface.notify(f"prices come with an extra: {install_command('prices')}")
-
-
 async def clear(call: SlashCall) -> None:
     await call.surface.interrupt()
     call.surface.clear()
@@ -186,6 +174,8 @@ async def run_slash_command(line: str, conversation: Conversation, surface: Chat
     try:
         if (handler := HANDLERS.get(name)) is not None:
             await handler(call)
+        elif (answer := SLASH_ANSWERS.get(name)) is not None:
+            surface.notify(await answer(conversation.app, conversation.session, call.argument))
         else:
             harmless = [f"/{name}" for name in TERMINAL_COMMANDS if name != "yolo"]  # never suggested
             close = get_close_matches(word, harmless, n=1, cutoff=0.7)
@@ -385,7 +375,6 @@ HANDLERS: Final[dict[str, SlashHandler]] = {
     "retry": retry,
     "compact": compact,
     "clear": clear,
-    "cost": cost,
     "copy": copy,
     "show": show,
     "stop": _stop,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tailrace.agent.turn_spec import Busy
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
-from tailrace.app.slash_commands import CHAT_HELP, ChatCommand, switched
+from tailrace.app.slash_commands import CHAT_HELP, SLASH_ANSWERS, ChatCommand, switched
 from tailrace.delivery.planning.presenter import DECISIONS, code_span
 from tailrace.delivery.port import MessageReceived, Place, Sender, StopPressed
 from tailrace.errors import TailraceError
@@ -73,7 +73,11 @@ class ChatCommands:
             self._deliveries.say(place, missed(command.name), key, only_for=sender)
             return
         before = await self._sessions.switches(place)
-        text = await self._handlers[command.name](message, command.argument)
+        if (answer := SLASH_ANSWERS.get(command.name)) is not None:
+            said = await answer(self._app, await self._sessions.session_of(place), command.argument)
+            text = f"```\n{said}\n```"  # its columns stand below each other
+        else:
+            text = await self._handlers[command.name](message, command.argument)
         if text:
             is_for_all = await self._sessions.switches(place) != before
             self._deliveries.say(place, text, key, only_for=None if is_for_all else sender)
