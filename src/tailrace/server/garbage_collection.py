@@ -29,7 +29,7 @@ GROWN_BYTES: Final = 256 << 20  # beyond this, and twice of what it was, memory 
 GROWN_AT_MOST_BYTES: Final = 1 << 30  # beyond this, whatever it was
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # malloc.h
-MAPPED_BYTES: Final = 128 * 1024  # from this size on a text has pages of its own, which go back when it is freed
+MAPPED_BYTES: Final = 512 * 1024  # from this size on a text has pages of its own, which go back when it is freed
 ARENAS: Final = 2
 
 Reason = Literal["quiet", "memory"]

@@ -56,7 +56,7 @@ class SseDecoder:
 
     def split(self, data: bytes) -> list[bytes]:
         """The blocks these bytes complete: runs of lines that a blank line ended, joined by LF."""
-        whole = self.take(data)
+        whole = without_comments(self.take(data))
         return whole[:-2].split(BLANK_LINE) if whole else []
 
     def take(self, data: bytes) -> bytes:
@@ -79,8 +79,6 @@ class SseDecoder:
             else:
                 whole = bytes(buffer[:end])
                 del buffer[:end]
-        if whole.startswith(b":") or whole.find(b"\n\n:") >= 0:
-            whole = _COMMENTS.sub(b"", whole)
         self.is_between = not buffer and not self._after_cr
         if len(data) + len(buffer) > self._max:
             whole = self._within_cap(whole)
@@ -142,6 +140,11 @@ class SseDecoder:
     def _refuse(self, start: bytes) -> None:
         self.error = PeerError(f"an event of the stream exceeds {self._max} bytes", excerpt=start)
         self._buffer = bytearray()
+
+
+def without_comments(whole: bytes) -> bytes:
+    """These blocks without those that are comments alone: one by one they would hold a reader up."""
+    return _COMMENTS.sub(b"", whole) if whole.startswith(b":") or whole.find(b"\n\n:") >= 0 else whole
 
 
 def is_event_name(name: str) -> bool:

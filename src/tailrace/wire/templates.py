@@ -18,7 +18,7 @@ from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, Dialect, ErrorDelta, EventForm, EventRunDelta, JsonObject
 from tailrace.wire.failure import protocol_error, stream_cut
 from tailrace.wire.peer_json import GLUED
-from tailrace.wire.sse import BLANK_LINE, SseDecoder
+from tailrace.wire.sse import BLANK_LINE, SseDecoder, without_comments
 
 _string_decoder = msgspec.json.Decoder(str)
 _decode_string, _decode_strings = _string_decoder.decode, _string_decoder.decode_lines
@@ -228,7 +228,10 @@ class TemplateSample(msgspec.Struct, frozen=True):
 class TemplateDecoder:
     """Base of a `ports.StreamDecoder`. The dialect decodes blocks, and sets `_template` or `_sample`."""
 
-    __slots__ = ("_ended", "_keeps_events", "_sample", "_samples_left", "_sse", "_template", "complete", "skipped")
+    __slots__ = (
+        *("_ended", "_is_paced", "_keeps_events", "_sample", "_samples_left", "_sse", "_template"),
+        *("complete", "skipped"),
+    )
 
     _dialect: Dialect
     _run_name: str  # of the events that have templates
@@ -236,6 +239,7 @@ class TemplateDecoder:
     def __init__(self, *, keep_events: bool, learns: bool) -> None:
         self._keeps_events = keep_events
         self._sse = SseDecoder()
+        self._is_paced = False  # the last read was one event of the template and nothing else
         self._ended = False  # the terminal event or an error came: nothing after it is read
         self.complete = False  # the dialect's terminal event came and no error did
         self.skipped = ""  # why one event of the stream was left out
@@ -246,13 +250,15 @@ class TemplateDecoder:
     def feed(self, data: bytes) -> list[AnyDelta]:
         template, sse = self._template, self._sse
         if template is not None and sse.is_between and (text := template.text_in(data)) and not self._ended:
-            template.pieces.append(text)  # the steady state of a paced stream: one event and nothing else
+            template.pieces.append(text)  # the steady state of a paced stream
+            self._is_paced = True
             if not self._keeps_events:
                 return [template.delta(text)]
             run = EventRunDelta(
                 self._dialect, self._run_name, template.form, [data[template.start : template.stop]], [text]
             )
             return [run, template.delta(text)]
+        self._is_paced = False
         deltas: list[AnyDelta] = []
         if self._ended:
             return deltas
@@ -262,8 +268,9 @@ class TemplateDecoder:
         return deltas
 
     def relayable(self) -> Template | None:
-        """What the next event most likely is like, where an event like it can be relayed unread."""
-        return self._template if self._sse.is_between and self._keeps_events and not self._ended else None
+        """What the next read most likely is: one event of this form, which can be relayed unread. Where a read has more,
+        the usual way costs a fifth less (bench gateway, flat)."""
+        return self._template if self._is_paced and self._keeps_events and not self._ended else None
 
     def relayed(self, bodies: list[bytes]) -> list[AnyDelta]:
         """The deltas of events of that form that were relayed unread: what varies in each."""
@@ -274,8 +281,11 @@ class TemplateDecoder:
 
     def _decode(self, whole: bytes, deltas: list[AnyDelta]) -> None:
         """Decodes these blocks, each with its blank line, up to the end of the answer."""
-        at, end, looks = 0, len(whole), _LOOKS
-        while at < end:
+        at, looks, has_comments = 0, _LOOKS, True
+        while at < len(whole):
+            if has_comments and whole.startswith(b":", at):  # once: the cost stays linear
+                whole, at, has_comments = without_comments(whole[at:]), 0, False
+                continue
             template = self._template
             if template is None and self._sample is not None:
                 template = self._template_for(self._sample, whole, at)
