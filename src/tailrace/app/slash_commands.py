@@ -1,8 +1,8 @@
 """The slash commands of every surface, in one table: what each is called, what it does, where it works.
 
 Help texts, the menus that chat clients show and what a typed text means derive from `SLASH_COMMANDS`. A surface has
-a handler for each of its commands; those that need the session alone are answered here, for terminal and chats. The rows
-are in `slash_commands.toml`. Knows no platform.
+a handler for each of its commands; those that need the session alone are answered here, for terminal and chats.
+The rows are in `slash_commands.toml`. Knows no platform.
 """
 
 from __future__ import annotations

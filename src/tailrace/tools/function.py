@@ -176,7 +176,8 @@ def _signature(
         if hint is ToolContext or hint is Context or get_origin(hint) is Context:
             context, context_type = parameter.name, hint
             continue
-        if (text := described.get(parameter.name)) and not _has_description(hint):
+        has_one = any(isinstance(extra, Meta) and extra.description for extra in get_args(hint)[1:])
+        if (text := described.get(parameter.name)) and not has_one:
             hint = Annotated[hint, Meta(description=text)]
         fields.append(_field(parameter, hint))
     return context, context_type, msgspec.defstruct(f"{name}_args", fields, forbid_unknown_fields=True, kw_only=True)
@@ -197,10 +198,6 @@ def _schema(args: type[msgspec.Struct], name: str) -> JsonObject:
     except TypeError as exc:
         reason = str(exc).rpartition("\n")[2]  # before it stand options of msgspec's, which a tool does not have
         raise TypeError(f"{name}: {reason}; take one that JSON has, a dataclass or a msgspec.Struct") from exc
-
-
-def _has_description(hint: Any) -> bool:
-    return any(isinstance(extra, Meta) and extra.description for extra in get_args(hint)[1:])
 
 
 def _described(doc: str) -> tuple[str, dict[str, str]]:

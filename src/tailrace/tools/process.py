@@ -151,7 +151,8 @@ class _Tree:
 def _kill_all(mark: bytes, group: int) -> None:
     """Returns when they are gone. Those that were born meanwhile are looked for again."""
     for _ in range(_MAX_ROUNDS):
-        dying = [handle for pid in _processes() if (handle := _killed(pid, mark, group)) is not None]
+        running = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+        dying = [handle for pid in running if (handle := _killed(pid, mark, group)) is not None]
         for handle in dying:
             _is_gone(handle, _REAP_S)
             os.close(handle)
@@ -179,10 +180,6 @@ def _is_gone(handle: int, timeout_s: float) -> bool:
     gone = select.poll()
     gone.register(handle, select.POLLIN)
     return bool(gone.poll(timeout_s * 1000))
-
-
-def _processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
 
 
 def _carries(pid: int, mark: bytes) -> bool:

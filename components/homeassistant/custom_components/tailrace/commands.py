@@ -48,8 +48,8 @@ _TYPED = re.compile(r"/([A-Za-z][A-Za-z0-9_]*)(?:\s+(.*))?", re.DOTALL)
 
 @dataclass(frozen=True)
 class Command:
-    """`other` is any other word behind a slash: Assist has no place for the other commands of the chats, since approvals
-    are answered with a yes or a no, and the rest are options. `question`: what a new conversation begins with."""
+    """`other` is any other word behind a slash. Assist has no place for the other commands of the chats: approvals are
+    answered with a yes or a no, and the rest are options. `question`: what a new conversation begins with."""
 
     name: Literal["new", "stop", "other"]
     said: bool = False

@@ -142,7 +142,8 @@ def _parts(text: str) -> list[str]:
 def _rows(config: Config, stored: Mapping[str, StoredKey]) -> list[list[str]]:
     own = [_row(key.name, key, "config") for key in config.server.keys]
     rest = sorted(stored.items(), key=lambda item: item[1].created_at)
-    return own + [_row(name, key, f"store, {_day(key.created_at)}") for name, key in rest]
+    made = [datetime.fromtimestamp(key.created_at, UTC).date() for _, key in rest]
+    return own + [_row(name, key, f"store, {day}") for (name, key), day in zip(rest, made, strict=True)]
 
 
 def _row(name: str, key: StoredKey | ServerKey, source: str) -> list[str]:
@@ -169,7 +170,3 @@ def _as_json(config: Config, stored: Mapping[str, StoredKey]) -> list[dict[str, 
         {"name": name, "source": source, **{field: getattr(key, field) for field in limits}}
         for name, key, source in both
     ]
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).date().isoformat()

@@ -159,7 +159,7 @@ def _stall(item: items.StallItem) -> TimelineRow:
 
 
 def _tool(item: items.ToolCallItem, *, full: bool) -> TimelineRow:
-    about = item.preview or _one_line(item.arguments) or item.arguments_text
+    about = item.preview or (_json(item.arguments) if item.arguments else "") or item.arguments_text
     changed = f"+{item.added} −{item.removed}" if item.diff else ""
     took = duration(item.duration_s) if item.duration_s is not None else ""
     details: list[Detail] = []
@@ -208,10 +208,6 @@ def _approval(item: items.ApprovalItem) -> TimelineRows:
         return
     label, style = ("denied", "red") if item.decision == "deny" else ("approved", "green")
     yield TimelineRow(item.end_seq, item.end, label, f"{words[item.decision]}{by}{waited}".strip(), style)
-
-
-def _one_line(arguments: JsonObject | None) -> str:
-    return msgspec.json.encode(arguments).decode() if arguments else ""
 
 
 def _block(arguments: JsonObject) -> str:

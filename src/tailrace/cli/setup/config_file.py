@@ -100,7 +100,8 @@ def with_platform(text: str, name: str, settings: Mapping[str, object]) -> str:
         gap = "\n" if text.strip() else ""
         return f"{text}{gap}platforms:\n{section_lines(name, settings)}"
     if found[1].split("#")[0].strip() not in ("", "{}", "null", "~"):
-        raise ConfigError("stands on one line, so it is not changed; add by hand: " + _by_hand(name, settings))
+        line = f"{name}: {json.dumps({'enabled': True, **settings}, ensure_ascii=False)}"
+        raise ConfigError(f"stands on one line, so it is not changed; add by hand: {line}")
     end = found.end() + 1
     head = text[: found.start()] + "platforms:" + _comment(found[1]) + "\n"
     below = next((line for line in text[end:].splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
@@ -111,7 +112,3 @@ def with_platform(text: str, name: str, settings: Mapping[str, object]) -> str:
 def _comment(rest: str) -> str:
     _, hash_, comment = rest.partition("#")
     return f"  #{comment}" if hash_ else ""
-
-
-def _by_hand(name: str, settings: Mapping[str, object]) -> str:
-    return f"{name}: {json.dumps({'enabled': True, **settings}, ensure_ascii=False)}"

@@ -111,7 +111,8 @@ class Presenter:
 
     def file(self, file: ToolFile) -> str:
         """The line that stands for a file where it cannot be uploaded."""
-        return f"📎 {code_span(preview_line(file.name, MAX_PREVIEW))} ({_plain_type(file.media_type)}, {_size(file)})"
+        kind = re.sub(r"[^\w.+/-]", "", file.media_type) or "a file"
+        return f"📎 {code_span(preview_line(file.name, MAX_PREVIEW))} ({kind}, {_size(file)})"
 
     def activity(self, tool: events.ToolSoFar | None, *, writing: bool) -> str:
         """What a run does that shows nothing new."""
@@ -266,10 +267,6 @@ def fenced(text: str, info: str = "") -> str:
 
 def _longest_run(text: str) -> int:
     return max((len(run) for run in _BACKTICKS.findall(text)), default=0)
-
-
-def _plain_type(media_type: str) -> str:
-    return re.sub(r"[^\w.+/-]", "", media_type) or "a file"
 
 
 def _size(file: ToolFile) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, Final, Literal, TypeAlias, assert_never
+from typing import Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -131,7 +131,8 @@ def title_of(block: Block) -> str:
         case Loop(condition=condition):
             return "loop" if condition == "true" else f"while {_bare(condition)}"
         case ForEach(collection=collection, item_var=item):
-            return f"for each {item} of {_collection(collection)}"
+            many = _bare(collection) if isinstance(collection, str) else f"{len(collection)} items"
+            return f"for each {item} of {many}"
         case Router():
             return "the first route that holds"
         case TryCatch():
@@ -140,10 +141,6 @@ def title_of(block: Block) -> str:
             return f"sequence {name}".rstrip() + (f" version {version}" if version is not None else "")
         case _:
             assert_never(block)
-
-
-def _collection(collection: str | list[Any]) -> str:
-    return _bare(collection) if isinstance(collection, str) else f"{len(collection)} items"
 
 
 def _bare(expression: str) -> str:

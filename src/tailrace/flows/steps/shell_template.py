@@ -56,13 +56,10 @@ def fill_command(command: str, scope: Scope, *, strict: bool) -> str:
     if problem := invalid_template(command):
         raise ExpressionError(problem)
     values = (
-        part if isinstance(part, str) else _word(evaluate(part, scope, strict=strict)) for part in parts_of(command)
+        part if isinstance(part, str) else shlex.quote(as_text(evaluate(part, scope, strict=strict)).replace("\0", ""))
+        for part in parts_of(command)
     )
     return "".join(values)
-
-
-def _word(value: object) -> str:
-    return shlex.quote(as_text(value).replace("\0", ""))
 
 
 def _unquotable(text: str) -> str:

@@ -46,7 +46,9 @@ def with_quoted_files(message: MessageReceived) -> MessageReceived:
 
 
 def _written(quoted: Quoted) -> str:
-    text = quoted.text if quoted.kind != "thread" else _cut(quoted.text)
+    text = quoted.text
+    if quoted.kind == "thread" and len(text) > MAX_THREAD_CHARS:
+        text = text[: MAX_THREAD_CHARS - 1] + "…"
     if quoted.kind == "thread" and quoted.files:
         names = ", ".join(one_line_name(file.name) or "without a name" for file in quoted.files)
         text = f"{text}\n(files: {names})"
@@ -62,7 +64,3 @@ def _head(quoted: Quoted) -> str:
     if quoted.what:
         return f'in reply to {quoted.what} of "{name}"' if name else f"in reply to {quoted.what}"
     return "in reply to " + ("you" if quoted.is_ours else f'"{name}"' if name else "a message")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_THREAD_CHARS else text[: MAX_THREAD_CHARS - 1] + "…"

@@ -43,7 +43,8 @@ def _part_of(block: PromptBlock) -> Part:
             return Text(text)
         case schema.ImageContentBlock(data=data, mime_type=media_type):
             if media_type not in READABLE_IMAGES:
-                raise UnreadablePrompt(f"images of type {media_type} cannot be read; {_images()} can")
+                readable = ", ".join(sorted(READABLE_IMAGES))
+                raise UnreadablePrompt(f"images of type {media_type} cannot be read; {readable} can")
             return Image(data=_checked(data, "the image"), media_type=media_type)
         case schema.ResourceContentBlock(name=name, uri=uri):
             return Text(_link(name, uri))
@@ -86,7 +87,3 @@ def _checked(data: str, what: str) -> str:
     except (binascii.Error, ValueError) as exc:
         raise UnreadablePrompt(f"{what} is not valid base64") from exc
     return data
-
-
-def _images() -> str:
-    return ", ".join(sorted(READABLE_IMAGES))

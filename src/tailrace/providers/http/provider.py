@@ -308,7 +308,7 @@ class HttpProvider(FieldRefuser):
         """What came, and the bytes that were read to tell. The content type decides, before any is decoded (A19)."""
         if reply.is_event_stream:
             return "stream", b""
-        match _media_type(reply):
+        match reply.headers.get("content-type", "").partition(";")[0].strip().lower():
             case kind if kind == EVENT_STREAM:
                 return "stream", b""
             case kind if kind == "application/json" or kind.endswith("+json"):
@@ -351,10 +351,6 @@ class HttpProvider(FieldRefuser):
     def _safe(self, data: bytes) -> bytes:
         """The same without secrets; before it is cut short, or half a key would be left (J114)."""
         return self._endpoint.redacted(data[:MAX_ERROR_BYTES].decode("utf-8", "replace")).encode()
-
-
-def _media_type(reply: HttpReply) -> str:
-    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def _peek(reply: HttpReply) -> bytes:

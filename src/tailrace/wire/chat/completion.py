@@ -53,7 +53,9 @@ def completion_from_body(body: JsonObject) -> Completion:
         stop=_stop(reason, called=ToolCall in map(type, parts)),
         usage=usage_of(body.get("usage")),
         refusal=text_of(message.get("refusal")) or None,
-        has_unnamed_call="tool_calls" in message and _has_unnamed(message["tool_calls"]),
+        has_unnamed_call=any(
+            not text_of(function_of(call).get("name")) for call in objects_of(message.get("tool_calls"))
+        ),
     )
 
 
@@ -148,10 +150,6 @@ def _calls(items: list[Any], answer_id: str) -> list[Part]:
     if extras:
         parts.append(Native("chat", {"tool_calls": extras}))
     return parts
-
-
-def _has_unnamed(calls: Any) -> bool:
-    return not all(text_of(function_of(call).get("name")) for call in objects_of(calls))
 
 
 # ── tokens: servers disagree on where the cached ones stand, and all places are read ─────────────────────────
