@@ -268,8 +268,8 @@ class TemplateDecoder:
         return deltas
 
     def relayable(self) -> Template | None:
-        """What the next read most likely is: one event of this form, which can be relayed unread. Where a read has more,
-        the usual way costs a fifth less (bench gateway, flat)."""
+        """What the next read most likely is: one event of this form, which can be relayed unread. Where a read has
+        more, the usual way costs a fifth less (bench gateway, flat)."""
         return self._template if self._is_paced and self._keeps_events and not self._ended else None
 
     def relayed(self, bodies: list[bytes]) -> list[AnyDelta]:
