@@ -312,3 +312,13 @@ async def test_the_command_that_goes_on_can_be_typed_whatever_the_session_is_cal
         await terminal.until("Ctrl-D leaves")
         terminal.type("\x04")
         await terminal.until(f"chat --session '{name}'")
+
+
+async def test_a_line_that_is_typed_before_the_screen_is_there_is_sent(home: Home) -> None:
+    home.server.extend(reply("Here I am."))
+    async with home.terminal() as terminal:
+        terminal.type("Are you there?\r")
+        await terminal.until("● Here I am.")
+        terminal.type("One\nTwo")
+        await terminal.until(lambda: "❯ One" in terminal.lines and "  Two" in terminal.lines)
+    assert len(home.server.requests) == 1

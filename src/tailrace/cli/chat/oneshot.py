@@ -40,12 +40,7 @@ class OneShot(RunPrinter):
         footer: bool = False,
     ) -> None:
         super().__init__(
-            app.journal,
-            app.config,
-            streamed=streamed,
-            as_json=as_json,
-            reasoning=reasoning,
-            footer=footer,
+            app.journal, app.config, streamed=streamed, as_json=as_json, reasoning=reasoning, footer=footer
         )
         self._app = app
         self._asker = asker

@@ -285,7 +285,7 @@ class ScreenChat:
                 working = group.create_task(self._work())
                 asking = group.create_task(self._elsewhere.watch())
                 group.create_task(load_prices())
-                code = await self._screen.app.run_async()
+                code = await self._screen.run()
                 working.cancel()
                 asking.cancel()
                 await self._settle_turn()

@@ -127,12 +127,7 @@ async def _ask(config: Config, options: Options, question: str, typed_question: 
             print_status(f"sent as text: {names}; files come along in a conversation, {typed('chat')}")
         asker = TerminalAsker.open()
         shot = OneShot(
-            app,
-            streamed=options.streamed,
-            as_json=as_json,
-            reasoning=options.reasoning,
-            asker=asker,
-            footer=True,
+            app, streamed=options.streamed, as_json=as_json, reasoning=options.reasoning, asker=asker, footer=True
         )
         try:
             code = await shot.ask(turn_of(options, question), options.session)

@@ -146,6 +146,7 @@ class TerminalScreen:
 
     def draw(self) -> None:
         width = self._size.columns
+        self._line.typed_ahead = self._line.typed_ahead and _has_input(self.app.input)
         menu = self._transcript.menu
         if menu.asked is not None and not menu.is_armed and _has_input(self.app.input):
             menu.key_was_pressed()  # before the frame that says that keys count
@@ -294,6 +295,11 @@ class TerminalScreen:
             self.app.renderer.clear()
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> int:
+        """Until `leave`; returns its code."""
+        self._line.typed_ahead = _has_input(self.app.input)
+        return await self.app.run_async()
 
     def leave(self, code: int) -> None:
         if self.app.is_running and not self.app.is_done:

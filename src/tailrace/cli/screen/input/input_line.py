@@ -96,6 +96,7 @@ class InputLine:
         self.list = ChoiceList()
         self._recalls = False  # the line is an earlier one: the arrows look for others
         self._draft: str | None = None  # the message that an approval has put aside
+        self.typed_ahead = False  # lines came before the screen was there: the terminal has made Ctrl-J of their Enter
         self._texts = FoldedTexts()
         self.buffer = Buffer(history=history, multiline=True)
         self.buffer.on_text_changed += lambda _: self._changed()
@@ -132,6 +133,7 @@ class InputLine:
         keys.add("enter")(self._enter)
         keys.add("escape", "enter", filter=~chooses & ~explains)(_new_line)
         keys.add("c-j", filter=~chooses)(_new_line)
+        keys.add("c-j", filter=~chooses & Condition(lambda: self.typed_ahead))(self._enter)
         keys.add("tab")(self._complete)
         keys.add("up")(lambda event: self._recall(event.current_buffer.auto_up))
         keys.add("down")(lambda event: self._recall(event.current_buffer.auto_down))
