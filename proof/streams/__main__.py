@@ -1,5 +1,6 @@
 """python -m proof.streams TARGET…             tests products: prints what was found, and where the histories are
 python -m proof.streams --docs              tests every product in one run and writes the table of docs/proof.md
+python -m proof.streams --rewrite           writes the table of the last run again, without a run
 python -m proof.streams --install [TARGET…] installs products into environments of their own
 python -m proof.streams --list              the products and the faults
 """
@@ -31,14 +32,18 @@ TRIES = 3  # of a trial that could not be held: the answers were over too soon, 
 Found = Callable[[str, Cell], None]
 
 
+def not_offered(kind: type[Product], fault: Fault) -> str:
+    """Why the product has no answer to this fault. Empty where it has one."""
+    return next((kind.lacks[need] for need in fault.needs if need in kind.lacks), "")
+
+
 async def try_product(kind: type[Product], faults: Sequence[Fault], seed: int, histories: Path, found: Found) -> None:
     """One fault after the other; `found` gets each cell. The product's files are removed, the histories stay."""
     with tempfile.TemporaryDirectory(prefix=f"proof-{kind.name}-") as folder:
         disk = Disk(Path(folder))
         try:
             for fault in faults:
-                missing = next((kind.lacks[need] for need in fault.needs if need in kind.lacks), "")
-                if missing:
+                if missing := not_offered(kind, fault):
                     found(fault.name, Cell(not_offered=missing))
                 elif fault.server == "full" and not disk.is_small:
                     found(fault.name, Cell(not_run=WITHOUT_A_DISK))
@@ -110,6 +115,18 @@ def add_to_docs(faults: Sequence[Fault], seed: int, histories: Path) -> int:
     return 0
 
 
+def rewrite_docs() -> int:
+    """Writes what the last run found, with the reasons as the products' adapters say them now."""
+    run = TableRun.load(RUN)
+    for name, result in run.products.items():
+        for fault in FAULTS:
+            if result.cells[fault.name].not_offered:
+                result.cells[fault.name] = Cell(not_offered=not_offered(PRODUCTS[name], fault))
+    write_table(run)
+    run.save(RUN)
+    return 0
+
+
 def _kept(run: TableRun, name: str) -> Found:
     """Keeps each cell as it is found, and says how far the run is."""
     result, last = run.products[name], time.monotonic()
@@ -139,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         help="every product and fault in one run, which goes on after an interruption; writes docs/proof.md; with "
         "--faults: adds these to the table",
     )
+    parser.add_argument("--rewrite", action="store_true", help="write the table of the last run again, without a run")
     parser.add_argument("--install", action="store_true", help="install the products instead; all, if none is named")
     parser.add_argument("--list", action="store_true", help="list products and faults")
     return parser
@@ -164,6 +182,8 @@ def main() -> int:
         for kind in kinds or PRODUCTS.values():
             install(kind)
         return 0
+    if asked.rewrite:
+        return rewrite_docs()
     if bool(kinds) == asked.docs:
         parser.error("name products, or have all of them tested with --docs")
     histories = ENVIRONMENTS / "histories"

@@ -13,6 +13,7 @@ from proof.streams import table
 from proof.streams.faults import FAULTS
 from proof.streams.http import stream
 from proof.streams.product import Accepted, Ended, Product, Sight, Text
+from proof.streams.products import PRODUCTS
 from proof.streams.table import Cell, TableRun
 
 NEEDS = ("resume", "stop", "tools", "durable", "store", "servers", "limits")
@@ -149,11 +150,30 @@ def test_a_fault_that_is_tried_later_is_added_to_the_table_and_said_to_be(
     assert f"*cut* was added {run.added['cut']}." in (small / "proof.md").read_text(encoding="utf-8")
 
 
+def test_the_table_is_written_again_with_the_reasons_of_today(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    products(monkeypatch, Relay)
+    assert command.write_docs(1, small) == 0
+    before = TableRun.load(small / "run.json").products["relay"].cells
+    monkeypatch.setattr(Relay, "lacks", {"resume": "one reader"})
+    assert command.rewrite_docs() == 0
+    assert TableRun.load(small / "run.json").products["relay"].cells == {
+        **before,
+        "second viewer": Cell(not_offered="one reader"),
+    }
+    assert "- Not offered (second viewer): one reader" in (small / "setups.md").read_text(encoding="utf-8")
+
+
 def test_the_page_shows_one_run_and_nothing_else() -> None:
     run = TableRun.load(table.RUN)
     page = table.PAGE.read_text(encoding="utf-8")
     shown = page.partition(table.BEGIN)[2].partition(table.END)[0]
     assert shown == f"\n{table.told(run)}\n\n{table.table(run)}\n"
     assert (table.RESULTS / "setups.md").read_text(encoding="utf-8") == table.setups(run)
+    assert {
+        found.not_offered == command.not_offered(PRODUCTS[name], fault)
+        for name, result in run.products.items()
+        for fault in FAULTS
+        if (found := result.cells[fault.name]).not_offered
+    } == {True}
     others = [name for name in run.products if not name.startswith("tailrace")]
     assert len(others) >= 5
