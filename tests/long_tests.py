@@ -30,6 +30,7 @@ LONG = (
     "model_checking/test_delivery.py",
     "journal/test_kill.py",
     "simulation/test_mistakes.py",
+    "simulation/test_postgres.py",
     "integrations/telegram/test_gateway.py",
     "flows/engine/test_kill.py",
     "engines/test_dbos.py",

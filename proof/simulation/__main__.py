@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from proof.simulation.coverage import Coverage, Progress, fingerprint, report
 from proof.simulation.draw import world_of
+from proof.simulation.postgres_server import is_installed, start_server
 from proof.simulation.shrink import shrunk
 from proof.simulation.simulation import simulate
 from proof.simulation.total import TOTAL, Total
+from proof.simulation.world import StoreName
 
 CHUNK = 50
 
@@ -31,10 +33,10 @@ class Chunk(NamedTuple):
     failed: list[int]
 
 
-def run_chunk(first: int, count: int) -> Chunk:
+def run_chunk(first: int, count: int, store: str) -> Chunk:
     coverage, digests, failed = Coverage(), bytearray(), list[int]()
     for seed in range(first, first + count):
-        outcome = simulate(world_of(seed))
+        outcome = simulate(world_of(seed, store))
         coverage.add(outcome)
         digests += bytes.fromhex(outcome.digest)
         if outcome.broken:
@@ -42,9 +44,9 @@ def run_chunk(first: int, count: int) -> Chunk:
     return Chunk(coverage, bytes(digests), failed)
 
 
-def _chunks(first: int, count: int, jobs: int) -> Iterator[Chunk]:
+def _chunks(first: int, count: int, jobs: int, store: str) -> Iterator[Chunk]:
     """In the order of their seeds."""
-    parts = [(start, min(CHUNK, first + count - start)) for start in range(first, first + count, CHUNK)]
+    parts = [(start, min(CHUNK, first + count - start), store) for start in range(first, first + count, CHUNK)]
     if jobs == 1:
         yield from (run_chunk(*part) for part in parts)
         return
@@ -72,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--from", type=int, default=0, metavar="SEED", dest="first", help="the first seed (0)")
     parser.add_argument("--seed", type=int, metavar="SEED", help="one world: what happens in it, line by line")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)")
+    parser.add_argument(
+        "--store",
+        choices=(*get_args(StoreName), "drawn"),
+        help="the store of every world, or now and then PostgreSQL (--nightly, where it is installed); else sqlite",
+    )
     parser.add_argument("--go-on", action="store_true", help="run all seeds, also after one has failed")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was met, as a page of Markdown")
     parser.add_argument(
@@ -92,18 +99,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def show(seed: int) -> int:
-    outcome = simulate(world_of(seed), keep_trace=True)
+def show(seed: int, store: str) -> int:
+    outcome = simulate(world_of(seed, store), keep_trace=True)
     sys.stdout.write("\n".join([repr(outcome.world), *outcome.trace, f"digest {outcome.digest}", ""]))
     for rule in outcome.broken:
         sys.stdout.write(f"broken: {rule}\n")
     return 1 if outcome.broken else 0
 
 
-def explain(seed: int) -> None:
+def explain(seed: int, store: str) -> None:
     """Prints the smallest world that fails like this one, as a literal for tests/simulation/test_found.py."""
     sys.stderr.write(f"seed {seed} breaks a rule; looking for the smallest world that does …\n")
-    outcome = shrunk(world_of(seed))
+    outcome = shrunk(world_of(seed, store))
     for rule in outcome.broken:
         sys.stdout.write(f"broken: {rule}\n")
     sys.stdout.write(f"{outcome.world!r}\n")
@@ -111,17 +118,18 @@ def explain(seed: int) -> None:
 
 def _begun(args: argparse.Namespace) -> Progress:
     """Where the run stands: at its beginning, or where the checkpoint says. Raises `ValueError` for another run's."""
-    new = Progress(args.first, args.seeds, fingerprint())
+    new = Progress(args.first, args.seeds, fingerprint(), args.store)
     if args.checkpoint is None or not args.checkpoint.exists():
         return new
     known = Progress.load(args.checkpoint)
-    if (known.first, known.seeds) != (new.first, new.seeds):
-        raise ValueError(f"it is of {known.seeds} seeds from {known.first}; remove it to begin anew")
+    if (known.first, known.seeds, known.store) != (new.first, new.seeds, new.store):
+        raise ValueError(f"it is of {known.seeds} seeds from {known.first} ({known.store}); remove it to begin anew")
     if known.code != new.code:
         if not args.mended:
             ways = "remove it to begin anew, or go on with --mended"
             raise ValueError(f"it is of the code {known.code}, and the code is {new.code} now; {ways}")
-        known.change_code(new.code, [seed for seed in known.failed if simulate(world_of(seed)).broken])
+        still_failed = [seed for seed in known.failed if simulate(world_of(seed, known.store)).broken]
+        known.change_code(new.code, still_failed)
     return known
 
 
@@ -129,7 +137,7 @@ def _run(progress: Progress, args: argparse.Namespace) -> None:
     """Runs what is left, and says how far it is."""
     began, ran_s, done = time.monotonic(), progress.ran_s, progress.coverage.worlds
     with ExitStack() as stack:
-        chunks = _chunks(args.first + done, args.seeds - done, min(args.jobs, args.seeds))
+        chunks = _chunks(args.first + done, args.seeds - done, min(args.jobs, args.seeds), args.store)
         stack.callback(chunks.close)  # type: ignore[attr-defined]
         for chunk in chunks:
             progress.add(*chunk)
@@ -144,23 +152,35 @@ def _run(progress: Progress, args: argparse.Namespace) -> None:
     sys.stderr.write("\n" if sys.stderr.isatty() else "")
 
 
+def _store(named: str | None, *, nightly: bool) -> str:
+    """The server of PostgreSQL is started before the processes that share it."""
+    store = named or ("drawn" if nightly and is_installed() else "sqlite")
+    if store != "sqlite":
+        start_server()
+    return store
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"error: {why}\n")
+    return 2
+
+
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     if args.seeds < 1 or args.jobs < 1:
-        sys.stderr.write("error: --seeds and --jobs must be at least 1\n")
-        return 2
+        return _refuse("--seeds and --jobs must be at least 1")
     if args.fingerprint:
         sys.stdout.write(f"{fingerprint()}\n")
         return 0
+    args.store = _store(args.store, nightly=args.nightly)
     if args.seed is not None:
-        return show(args.seed)
+        return show(args.seed, args.store)
     if args.nightly:
         args.first, args.go_on = Total.load(args.total).next_seed, True
     try:
         progress = _begun(args)
     except (OSError, ValueError) as exc:
-        sys.stderr.write(f"error: {args.checkpoint}: {exc}\n")
-        return 2
+        return _refuse(f"{args.checkpoint}: {exc}")
     try:
         _run(progress, args)
     except KeyboardInterrupt:
@@ -181,7 +201,7 @@ def main(argv: list[str] | None = None) -> int:
     sys.stdout.write(f"failures met: {', '.join(total.failures())}\n")
     if failed:
         sys.stdout.write(f"seeds that failed: {failed[:20]}\n")
-        explain(failed[0])
+        explain(failed[0], args.store)
     return 1 if failed else 0
 
 

@@ -48,6 +48,15 @@ FAILURES: dict[str, tuple[str, ...]] = {
     "tool": ("I106", "J112"),
 }
 
+ON_POSTGRES = (
+    "world on postgres",
+    "connection to PostgreSQL",
+    "request to PostgreSQL",
+    "wait for a lock",
+    "connection cut",
+    "transaction cut off",
+)
+
 
 class Coverage(msgspec.Struct):
     """Sums over worlds."""
@@ -95,6 +104,7 @@ class Progress(msgspec.Struct):
     first: int
     seeds: int
     code: str  # the fingerprint of the code that runs them
+    store: str = "sqlite"
     coverage: Coverage = msgspec.field(default_factory=Coverage)
     digest: str = ""  # of the worlds that this code has run
     failed: list[int] = []
@@ -166,6 +176,7 @@ class Sum(Protocol):
     """Of all worlds that were ever run."""
 
     worlds: int
+    on_postgres: int
     steps: int
     hours: float
     failed: int
@@ -179,22 +190,27 @@ def report(progress: Progress, total: Sum) -> str:
     stored = ("commit", "commit on the loop", "commit left to the thread", "refusal", "entry handed to a viewer")
     faults = sorted((name, count) for name, count in counts.items() if name.split()[0] in ("reply", "chat", "store"))
     shapes = sorted((name, count) for name, count in counts.items() if name.split()[0] == "sequence")
+    on_postgres = sorted((name, count) for name, count in counts.items() if name in ON_POSTGRES)
+    store = "" if progress.store == "sqlite" else f' SIMULATE_ARGS="--store {progress.store}"'
     last = first + coverage.worlds - 1
     return f"""# Report of a simulation
 
-**Of all time**: {total.worlds:,} worlds, {total.steps:,} steps, {total.hours:,.0f} hours of their own time;
-{total.failed} broke a rule.
+**Of all time**: {total.worlds:,} worlds, {total.on_postgres:,} of them on PostgreSQL, {total.steps:,} steps,
+{total.hours:,.0f} hours of their own time; {total.failed} broke a rule.
 
 **The last run**: {coverage.worlds:,} worlds, seeds {first} to {last}: {len(progress.failed)} broke a rule.
 {progress.ran_s / 60:,.0f} minutes. Code fingerprint `{progress.code}`, digest `{progress.digest}`: the same code and
-seeds give the same digest on every machine. `make simulate SEEDS={coverage.worlds} FROM={first}` runs them again;
-`python -m proof.simulation --nightly` adds the next. The rules: [reliability](../../docs/reliability.md#simulation).
+seeds give the same digest on every machine. `make simulate SEEDS={coverage.worlds} FROM={first}{store}` runs them
+again; `python -m proof.simulation --nightly` adds the next.
+The rules: [reliability](../../docs/reliability.md#simulation).
 {_changes(progress)}
 {counted("Worlds by processes at once", ((str(nodes), count) for nodes, count in sorted(coverage.nodes.items())))}
 
 {counted("What happened", (*((name, counts[name]) for name in around + stored), *shapes))}
 
 {counted("What was done to a request", faults)}
+
+{counted("On PostgreSQL", on_postgres)}
 
 {counted("Failures met", coverage.failures().items())}
 """

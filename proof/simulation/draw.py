@@ -27,6 +27,7 @@ from proof.simulation.world import (
 )
 
 CROWDED = 0.25  # of the worlds
+ON_POSTGRES = 0.02
 _DIALECTS: tuple[Any, ...] = ("chat", "responses", "anthropic")
 _REPLY_FAULTS: tuple[Any, ...] = get_args(ReplyFault)
 _CHAT_FAULTS: tuple[Any, ...] = get_args(ChatFault)
@@ -35,7 +36,8 @@ _SHAPES: tuple[Any, ...] = ("parallel", "loop", "for_each", "router")
 _STREAM_FAULTS: tuple[Any, ...] = ("cut", "end", "stall", "overloaded")  # the ones that hurt: half an answer is out
 
 
-def world_of(seed: int) -> World:
+def world_of(seed: int, store: str = "sqlite") -> World:
+    """On this store; of `drawn`, one in so many on PostgreSQL, where a world takes a hundred times as long."""
     rng = random.Random(seed)
     surface = rng.choice(("agent", "agent", "raw", "chat", "mixed", "sequence"))
     nodes = rng.choice((1, 1, 2, 2, 3))
@@ -69,7 +71,9 @@ def world_of(seed: int) -> World:
         happenings=tuple(happenings),
     )
     world = _budgeted(rng, _shaped(rng, _crowded(rng, world) if rng.random() < CROWDED else world))
-    return _steered(random.Random(~seed), world)
+    world = _steered(random.Random(~seed), world)
+    on_postgres = store == "postgres" or (store == "drawn" and random.Random(f"store {seed}").random() < ON_POSTGRES)
+    return replace(world, store="postgres") if on_postgres else world
 
 
 def _shaped(rng: random.Random, world: World) -> World:

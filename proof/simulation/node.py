@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from proof.simulation.chat_service import ChatService, SimulatedPlatform
 from proof.simulation.loop import Process, SimulatedLoop
 from proof.simulation.model_server import SimulatedProvider
-from proof.simulation.store import SimulatedStore
+from proof.simulation.store import Store as WorldStore
 from proof.simulation.tools import CountedTool
 from proof.simulation.world import World
 from tailrace.app.app import App
@@ -83,7 +83,7 @@ class Surroundings(Protocol):
 
     loop: SimulatedLoop
     world: World
-    store: SimulatedStore
+    store: WorldStore
     provider: SimulatedProvider
     chat: ChatService
     config: Config
@@ -193,7 +193,7 @@ class Node:
 
     async def _serve(self, stack: AsyncExitStack) -> None:
         around = self._around
-        journal = around.store.open_journal()
+        journal = await around.store.open_journal()
         stack.push_async_callback(journal.close)
         tools = [CountedTool(name, around.act, around.takes_s) for name in ("look", "push", "launch")]
         app = App(around.config, journal, Models(around.config, around.provider), directory=Path("/"), tools=tools)

@@ -21,7 +21,7 @@ from proof.simulation.model_server import (
 )
 from proof.simulation.node import MAX_ATTEMPTS, Node
 from proof.simulation.people import People
-from proof.simulation.store import SimulatedStore
+from proof.simulation.store import Store
 from proof.simulation.tools import ToolRun
 from proof.simulation.world import Ask, Hang, Kill, Leave, Said, Steer, Stop, StoreFault, World
 from tailrace.agent.endings import without_warning
@@ -51,7 +51,7 @@ class Simulation(Protocol):
     """What the rules are checked on: a world that is over."""
 
     world: World
-    store: SimulatedStore
+    store: Store
     provider: SimulatedProvider
     chat: ChatService
     people: People
@@ -462,11 +462,7 @@ def _leftovers(simulation: Simulation) -> Iterator[str]:
     ended = {id(process) for node in simulation.nodes for process in node.processes if process.left_behind is not None}
     if any(id(reply.process) in ended for reply in simulation.provider.open):
         yield "a process has ended and left a connection open"
-    held = simulation.store.connection.execute(
-        "SELECT count(*) FROM heads WHERE ended_at IS NULL AND state = 'running'"
-    ).fetchone()
-    if held != (0,):
-        yield f"{held[0]} leases are left"
-    pipes = [pipe for pipe in simulation.store.pipes.values() if pipe.is_open]
-    if left := [pipe.name for pipe in pipes if id(pipe._process) in ended]:
-        yield f"the pipes {left} are left open"
+    if held := [run.id for run in simulation.store.runs() if run.finished is None and run.state == "running"]:
+        yield f"{len(held)} leases are left"
+    if left := simulation.store.left_open(ended):
+        yield f"{left} are left open"

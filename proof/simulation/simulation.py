@@ -23,14 +23,17 @@ from collections.abc import Iterator
 from typing import Any, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from proof.simulation.chat_service import ChatService, SimulatedBug
 from proof.simulation.loop import EPOCH_S, PROCESS, EndlessWorld, SimulatedLoop, Stuck
 from proof.simulation.model_server import SimulatedProvider, question_text
 from proof.simulation.node import Node, config_of
 from proof.simulation.people import People
+from proof.simulation.postgres import PostgresStore
+from proof.simulation.postgres_server import control
 from proof.simulation.rules import broken_rules
-from proof.simulation.store import SimulatedStore
+from proof.simulation.store import SimulatedStore, Store
 from proof.simulation.tools import ToolRun
 from proof.simulation.world import Ask, Hang, Happening, Kill, Leave, Steer, Stop, StoreFault, Watch, World
 from tailrace.errors import JournalError
@@ -59,6 +62,12 @@ class Outcome(msgspec.Struct, frozen=True):
     trace: tuple[str, ...] = ()
 
 
+def _store_of(world: World, loop: SimulatedLoop, rng: random.Random) -> Store:
+    if world.store == "postgres":
+        return PostgresStore(loop, rng)
+    return SimulatedStore(loop, rng, writes_on_loop=world.writes_on_loop)
+
+
 class Simulation:
     """One world under way. Satisfies `node.Surroundings`."""
 
@@ -70,7 +79,7 @@ class Simulation:
         self._digest = hashlib.blake2b(digest_size=16)
         self.counts: Counter[str] = Counter()
         rng = random.Random(world.noise)
-        self.store = SimulatedStore(loop, random.Random(rng.random()), writes_on_loop=world.writes_on_loop)
+        self.store = _store_of(world, loop, random.Random(rng.random()))
         self.provider = SimulatedProvider(loop, world, random.Random(rng.random()), self.trace)
         self.chat = ChatService(loop, world, self.trace)
         self.config = config_of(world)
@@ -201,10 +210,8 @@ class Simulation:
         self.counts.update(served)
         self.counts.update(f"chat {fault}" for fault in self.chat.faults_met)
         self.counts["tool"] = len(self.runs_of_tools)
-        self.counts["commit"] = self.store.commits
-        self.counts["commit on the loop"] = self.store.commits_on_loop
-        self.counts["commit left to the thread"] = self.store.left_to_thread
-        self.counts["refusal"] = self.store.refusals
+        self.counts.update(self.store.counts)
+        self.counts[f"world on {self.world.store}"] = 1
         self.counts["entry handed to a viewer"] = sum(viewed.handed for viewed in self.people.viewed)
         self.counts["piece handed to a viewer"] = sum(viewed.pieces for viewed in self.people.viewed)
         self.counts["call in memory"] = sum(ask.in_memory for ask in self.world.asks)
@@ -259,12 +266,12 @@ def _complaint(context: dict[str, Any]) -> str:
 def _seeded(world: World, loop: SimulatedLoop) -> Iterator[None]:
     """Ids, times and delays of the product come from the world while it runs."""
     rng = random.Random(~world.noise)
-    before = (secrets.token_hex, time.time, os.getpid, socket.gethostname, os.urandom)
+    before = (secrets.token_hex, time.time, os.getpid, socket.gethostname, os.urandom, time.monotonic)
     collecting = gc.isenabled()
     random_hex.forget()
     os.urandom = rng.randbytes
     secrets.token_hex = lambda nbytes=None: rng.randbytes(nbytes or 32).hex()
-    time.time = loop.wall_time
+    time.time, time.monotonic = loop.wall_time, loop.time
     os.getpid = lambda: 1
     socket.gethostname = lambda: "simulated"
     random.seed(world.noise)
@@ -281,7 +288,7 @@ def _seeded(world: World, loop: SimulatedLoop) -> Iterator[None]:
     finally:
         logging.disable(others)
         logger.level, logger.propagate, logger.handlers = logged
-        secrets.token_hex, time.time, os.getpid, socket.gethostname, os.urandom = before
+        secrets.token_hex, time.time, os.getpid, socket.gethostname, os.urandom, time.monotonic = before
         random_hex.forget()
         if collecting:
             gc.enable()
@@ -312,6 +319,7 @@ def _in_rounds(world: World) -> Iterator[None]:
 
 
 _worlds_run = 0
+_begun: set[str] = set()  # stores that a world has run on
 # What the product does once in a process, in a thread, it has done in here: no later world depends on which came first.
 FIRST = World(happenings=tuple(Ask(surface=surface) for surface in ("sequence", "agent", "raw", "chat")))
 
@@ -319,9 +327,11 @@ FIRST = World(happenings=tuple(Ask(surface=surface) for surface in ("sequence", 
 def simulate(world: World, *, keep_trace: bool = False) -> Outcome:
     """Runs the world to its end. Nothing of it stays: no thread, no file, no timer."""
     global _worlds_run  # noqa: PLW0603 - how much there is to collect is a matter of the process
-    if not _worlds_run:
-        _worlds_run = 1
-        simulate(FIRST)
+    if world.store not in _begun:
+        _begun.add(world.store)
+        if world.store == "postgres":
+            control()  # of a server, which takes real time to start
+        simulate(replace(FIRST, store=world.store))
     loop = SimulatedLoop(random.Random(world.noise + 1))
     with _seeded(world, loop), _in_rounds(world):
         simulation: Simulation | None = None

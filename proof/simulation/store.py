@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
@@ -84,21 +86,69 @@ def _spare_for_the_next(connection: _Connection) -> None:
         _spare.append(connection)
 
 
-class SimulatedStore:
+class Store(ABC):
+    """What every store of a world is to the world and to its rules."""
+
+    def __init__(self, loop: SimulatedLoop, rng: random.Random) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.refuses = ""  # the kind of fault; empty: none
+        self.slow_s = 0.0
+        self.counts: Counter[str] = Counter()
+
+    @abstractmethod
+    async def open_journal(self) -> MemoryFirst:
+        """The journal of the current process."""
+
+    @abstractmethod
+    def refuse(self, kind: str, after_statements: int) -> None:
+        """Until it is mended."""
+
+    @abstractmethod
+    def mend(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """The world is over."""
+
+    @abstractmethod
+    def runs(self) -> list[Run]: ...
+
+    @abstractmethod
+    def log(self, run_id: str) -> list[Entry]: ...
+
+    @abstractmethod
+    def states(self) -> set[str]:
+        """Of the runs that have not ended."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Everything that is stored, in an order of its own."""
+
+    @abstractmethod
+    def left_open(self, processes: Collection[int]) -> list[str]:
+        """By these processes, which have run to their ends."""
+
+    def has_unfinished(self, *, may_be_unparked: bool = False) -> bool:
+        """Whether something is still to happen. A run that is set aside waits for a person, as does its delivery, or
+        (`may_be_unparked`) for a process that hangs: it was taken for dead, and the run goes on when it comes back."""
+        states = self.states()
+        if may_be_unparked or "parked" not in states or states == {"parked"}:
+            return bool(states) and (may_be_unparked or states != {"parked"})
+        runs = self.runs()
+        parked = {run.id for run in runs if run.state == "parked"}
+        unfinished = [run for run in runs if run.finished is None and run.id not in parked]
+        return any(run.new.kind != DELIVERY or run.new.input["run_id"] not in parked for run in unfinished)
+
+
+class SimulatedStore(Store):
     """The database, who has it open, and what is wrong with it now."""
 
     def __init__(self, loop: SimulatedLoop, rng: random.Random, *, writes_on_loop: bool) -> None:
-        self.loop = loop
-        self.rng = rng
+        super().__init__(loop, rng)
         self.writes_on_loop = writes_on_loop
         self.connection = _connection()
         self.pipes: dict[str, SimulatedPipe] = {}
-        self.refuses = ""  # the kind of fault; empty: none
-        self.slow_s = 0.0
-        self.commits = 0
-        self.commits_on_loop = 0
-        self.left_to_thread = 0  # groups that the loop had begun to write
-        self.refusals = 0
         self._after_statements = 0  # of a group, before the fault shows
         self._is_writing = False
         self._statements = 0
@@ -128,7 +178,7 @@ class SimulatedStore:
         self._statements += 1
         if self._is_writing and self._statements <= self._after_statements and self.refuses != "busy":
             return
-        self.refusals += 1
+        self.counts["refusal"] += 1
         error = sqlite3.OperationalError(f"simulated: {self.refuses}")
         error.sqlite_errorname = _ERRORS[self.refuses]
         error.sqlite_errorcode = sqlite3.SQLITE_BUSY if self.refuses == "busy" else sqlite3.SQLITE_ERROR
@@ -140,8 +190,8 @@ class SimulatedStore:
     def write_on_loop(self, commit: Callable[[], bool]) -> bool:
         """Returns whether the group was written, or failed: where another process writes it is neither."""
         written = self.write(commit)
-        self.commits_on_loop += written
-        self.left_to_thread += not written
+        self.counts["commit on the loop"] += written
+        self.counts["commit left to the thread"] += not written  # it had begun to write the group
         return written
 
     def write(self, commit: Callable[[], T]) -> T:
@@ -150,15 +200,14 @@ class SimulatedStore:
             result = commit()
         finally:
             self._is_writing = False
-        self.commits += 1
+        self.counts["commit"] += 1
         if self.connection.in_transaction:  # the rollback of a refused group is refused too: SQLite has ended it
             self.connection.rollback()
         return result
 
     # ── opening ──
 
-    def open_journal(self) -> MemoryFirst:
-        """The journal of the current process."""
+    async def open_journal(self) -> MemoryFirst:
         process = PROCESS.get()
         if process is None:
             raise RuntimeError("a journal belongs to a process")
@@ -173,24 +222,17 @@ class SimulatedStore:
     def log(self, run_id: str) -> list[Entry]:
         return list(queries.all_entries(self.connection, run_id))
 
-    def has_unfinished(self, *, may_be_unparked: bool = False) -> bool:
-        """Whether something is still to happen. A run that is set aside waits for a person, as does its delivery, or
-        (`may_be_unparked`) for a process that hangs: it was taken for dead, and the run goes on when it comes back."""
-        if may_be_unparked:
-            return self.connection.execute("SELECT 1 FROM heads WHERE ended_at IS NULL LIMIT 1").fetchone() is not None
-        query = "SELECT 1 FROM heads WHERE ended_at IS NULL AND state {} 'parked' LIMIT 1"
-        if self.connection.execute(query.format("!=")).fetchone() is None:
-            return False
-        if self.connection.execute(query.format("=")).fetchone() is None:
-            return True
-        runs = self.runs()
-        parked = {run.id for run in runs if run.state == "parked"}
-        unfinished = [run for run in runs if run.finished is None and run.id not in parked]
-        return any(run.new.kind != DELIVERY or run.new.input["run_id"] not in parked for run in unfinished)
+    def states(self) -> set[str]:
+        return {
+            state for (state,) in self.connection.execute("SELECT DISTINCT state FROM heads WHERE ended_at IS NULL")
+        }
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         for table in _TABLES[:3] + _TABLES[4:]:
             yield from self.connection.execute(f"SELECT '{table}', * FROM {table}")  # noqa: S608 - our own names
+
+    def left_open(self, processes: Collection[int]) -> list[str]:
+        return [pipe.name for pipe in self.pipes.values() if pipe.is_open and id(pipe._process) in processes]
 
 
 class SimulatedPipe(WakeupPipe):

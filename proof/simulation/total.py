@@ -25,12 +25,14 @@ class Night(msgspec.Struct, frozen=True):
     code: str
     digest: str
     failed: tuple[int, ...] = ()
+    store: str = "sqlite"
 
 
 class Total(msgspec.Struct):
     """`next_seed` is where the next night begins."""
 
     worlds: int = 0
+    on_postgres: int = 0  # of them
     steps: int = 0
     hours: float = 0.0  # of the worlds' own time
     failed: int = 0
@@ -45,13 +47,14 @@ class Total(msgspec.Struct):
     def add(self, progress: Progress, day: str = "") -> None:
         coverage = progress.coverage
         self.worlds += coverage.worlds
+        self.on_postgres += coverage.counts["world on postgres"]
         self.steps += coverage.steps
         self.hours = round(self.hours + coverage.seconds / 3600, 1)
         self.failed += len(progress.failed)
         self.next_seed = max(self.next_seed, progress.first + coverage.worlds)
         day = day or time.strftime("%Y-%m-%d", time.gmtime())
-        night = Night(day, progress.first, coverage.worlds, progress.code, progress.digest, tuple(progress.failed))
-        self.nights.append(night)
+        digest, failed = progress.digest, tuple(progress.failed)
+        self.nights.append(Night(day, progress.first, coverage.worlds, progress.code, digest, failed, progress.store))
 
     def save(self, path: Path = TOTAL) -> None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")

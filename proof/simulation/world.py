@@ -23,6 +23,7 @@ ReplyFault = Literal[
     "401", "html", "garbage", "empty", "whole", "no-streaming", "drip", "slow", "late", "length",
 ]  # fmt: skip
 ChatFault = Literal["ok", "flood", "lost-done", "lost", "failed", "slow", "raises", "markup", "gone"]
+StoreName = Literal["sqlite", "postgres"]
 StoreFaultKind = Literal["full", "io", "locked", "gone", "slow", "busy"]
 
 
@@ -145,6 +146,7 @@ class World(Value):
     """Everything that makes one run."""
 
     noise: int = 0  # seeds delays and ids
+    store: StoreName = "sqlite"
     nodes: int = 1
     dialect: Dialect = "chat"
     fallback: Dialect | None = None

@@ -58,11 +58,11 @@ def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(
     whole = capsys.readouterr().out
     run_chunk, ran = command.run_chunk, list[int]()
 
-    def stopped(first: int, count: int) -> command.Chunk:
+    def stopped(first: int, count: int, store: str) -> command.Chunk:
         if len(ran) == 2:
             raise KeyboardInterrupt
         ran.append(first)
-        return run_chunk(first, count)
+        return run_chunk(first, count, store)
 
     with_checkpoint = ["--seeds", "9", "--jobs", "1", "--checkpoint", str(tmp_path / "far")]
     monkeypatch.setattr(command, "run_chunk", stopped)
@@ -83,7 +83,7 @@ def test_a_long_run_goes_on_with_mended_code(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(command, "CHUNK", 5)
-    monkeypatch.setattr(command, "explain", lambda _seed: None)
+    monkeypatch.setattr(command, "explain", lambda _seed, _store: None)
     page, run = tmp_path / "page.md", ["--seeds", "15", "--jobs", "1", "--checkpoint", str(tmp_path / "far")]
     with MISTAKES["a run has two last entries"].plant():
         assert main(run) == 1
