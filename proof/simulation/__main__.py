@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--store",
         choices=(*get_args(StoreName), "drawn"),
-        help="the store of every world, or now and then PostgreSQL (--nightly, where it is installed); else sqlite",
+        help="of the worlds (sqlite); drawn: one in fifty on PostgreSQL, as --nightly does where that is installed",
     )
     parser.add_argument("--go-on", action="store_true", help="run all seeds, also after one has failed")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was met, as a page of Markdown")

@@ -52,7 +52,6 @@ ON_POSTGRES = (
     "world on postgres",
     "connection to PostgreSQL",
     "request to PostgreSQL",
-    "wait for a lock",
     "connection cut",
     "transaction cut off",
 )

@@ -146,7 +146,6 @@ class PostgresStore(Store):
                     if answer or over:
                         answered[link.number] = (link, answer, over)
             if not ready and self._are_blocked(waiting):
-                self.counts["wait for a lock"] += 1
                 break
             if time.perf_counter() > until:
                 raise RuntimeError("the server does not answer")
