@@ -214,7 +214,7 @@ class NamedTool(Value, gc=False):
 
 
 MAX_ANSWER_CHARS = 8 * 1024 * 1024  # its history is sent again with every call (O178)
-MAX_RAW_ANSWER_CHARS = 32 * 1024 * 1024  # as a request: a longer one could not be sent again (O178)
+MAX_RAW_ANSWER_CHARS = 64 * 1024 * 1024
 
 
 class ModelRequest(Value, gc=False):

@@ -38,7 +38,7 @@ def ask(path: str, model: str, **fields: Any) -> JsonObject:
 async def test_O178_a_raw_answer_may_be_longer_than_the_agent_s_and_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (MAX_ANSWER_CHARS, MAX_RAW_ANSWER_CHARS) == (8 << 20, 32 << 20)
+    assert (MAX_ANSWER_CHARS, MAX_RAW_ANSWER_CHARS) == (8 << 20, 64 << 20)
     monkeypatch.setattr(raw_model, "MAX_RAW_ANSWER_CHARS", 2000)
     async with dialect_server(tmp_path, [reply("word " * 300), reply("word " * 2000)]) as server:
         whole = await server.data(CHAT, ask(CHAT, "up-chat/ok", stream=True))
