@@ -26,10 +26,12 @@ new MutationObserver(() => {
 # Resolves once what moves has arrived; a mark that blinks for ever does not count.
 SETTLED = """Promise.all(document.getAnimations().filter((moving) => moving.effect.getTiming().iterations !== Infinity)
   .map((moving) => moving.finished)).then(() => undefined)"""
-# A file that the page saves is kept for the test.
+# A file that the page saves is kept for the test, which waits for changes of the document.
 SAVED_FILE = """
 URL.createObjectURL = (blob) => { window.saved = blob; return "blob:none"; };
-HTMLAnchorElement.prototype.click = function () { window.savedName = this.download; };
+HTMLAnchorElement.prototype.click = function () {
+  window.savedName = document.documentElement.dataset.saved = this.download;
+};
 """
 ENDED = 'document.querySelector("article:last-child .answer")?.ariaBusy === "false"'
 WAITS = "document.querySelector('#waiting button')"  # a question that can be answered is in view

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import quote
 
 import pytest
 
 from server.web import chromium
+from server.web.opened_page import SAVED_FILE
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 PRESSED = "document.title"
@@ -64,6 +66,13 @@ async def test_a_button_is_pressed_once_and_nothing_else_is(devtools: str, body:
         assert await tab.value(PRESSED) == "b"
         await tab.press("Go")
         assert await tab.value(PRESSED) == "bb"
+
+
+async def test_a_file_that_is_saved_while_the_test_waits_for_it_is_noticed(devtools: str) -> None:
+    async with chromium.browsing(devtools) as browser:
+        tab = await browser.tab(page_of("", ""), script=SAVED_FILE)
+        save = "Object.assign(document.createElement('a'), {download: 'runs.csv'}).click()"
+        await asyncio.gather(tab.until("window.savedName === 'runs.csv'"), tab.value(save))
 
 
 async def test_a_button_that_is_replaced_is_pressed_where_it_is_then(devtools: str) -> None:
