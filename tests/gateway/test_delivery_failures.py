@@ -17,7 +17,7 @@ from gateway.fake_gateways import town
 from tailrace.agent.turn_spec import TurnSpec
 from tailrace.delivery.ledger import DeliverySpec, new_delivery
 from tailrace.delivery.planning.planner import Planner
-from tailrace.delivery.planning.presenter import UNSHOWN, restart_notice
+from tailrace.delivery.planning.presenter import CUT_OFF, UNSHOWN, restart_notice
 from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
 from tailrace.delivery.port import (
     AnyAction,
@@ -31,6 +31,7 @@ from tailrace.delivery.port import (
     Send,
     Typing,
 )
+from tailrace.events import Delivered
 from tailrace.messages import user
 from tailrace.ports import Run
 from tailrace.runs.recovery import finished
@@ -326,16 +327,23 @@ async def test_N169_an_answer_without_text_is_one_sentence_once(tmp_path: Path, 
 
 
 @driven
-async def test_N170_a_delivery_that_killed_its_gateways_is_replaced_by_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "told"), [(False, UNSHOWN), (True, CUT_OFF)])
+async def test_N170_a_delivery_that_killed_its_gateways_is_replaced_by_a_sentence(
+    tmp_path: Path, sent: bool, told: str
+) -> None:
+    """Where a message may have been sent, the sentence does not deny it."""
     async with town(tmp_path, reply(TEXT)) as here:
         journal, place = here.app.journal, Place("telegram", "42")
         run = await here.app.agents.submit(TurnSpec(user("Count.")), session="telegram:42")
         await finished(journal, run.id)
         delivery = await journal.create(new_delivery(DeliverySpec(run.id, place)))
         for owner in ("one", "another", "a third"):
-            await journal.claim(delivery.id, owner, lease_s=0)
+            lease = await journal.claim(delivery.id, owner, lease_s=0)
+            if sent and owner == "one":
+                assert lease is not None
+                journal.append(lease, [Delivered("answer.0", "unknown")])
         await asyncio.sleep(60)
-        assert here.chat.texts == (UNSHOWN,)
+        assert here.chat.texts == (told,)
         states = {run.id: run.state for run in await journal.runs(kind="delivery")}
     assert states.pop(delivery.id) == "parked"
     assert list(states.values()) == ["completed"]

@@ -20,7 +20,7 @@ from tailrace.delivery.ledger import (
     new_delivery,
     platform_of,
 )
-from tailrace.delivery.planning.presenter import UNSHOWN
+from tailrace.delivery.planning.presenter import CUT_OFF, UNSHOWN
 from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose, Sender
 from tailrace.delivery.undelivered import SENT_AGAIN, Undelivered
@@ -272,13 +272,10 @@ class Deliveries(RunHost["_Delivery"]):
         """N170: another delivery says so to the user. That an answer was set aside stands in its place already."""
         spec = msgspec.convert(run.new.input, DeliverySpec)
         answer = await self._found(spec.run_id)
-        if answer is not None and not spec.says and not (answer.state == "parked" and await self._has_shown(run)):
-            told = replace(spec, chrome="none", instead_of=run.id, says=UNSHOWN)
-            await self._journal.create(new_delivery(told))
-
-    async def _has_shown(self, delivery: Run) -> bool:
-        entries = await self._journal.read(delivery.id)
-        return any(isinstance(entry.event, Delivered) and entry.event.state == "confirmed" for entry in entries)
+        ledger = [each.event.state for each in await self._journal.read(run.id) if isinstance(each.event, Delivered)]
+        if answer is not None and not spec.says and not (answer.state == "parked" and "confirmed" in ledger):
+            says = CUT_OFF if ledger else UNSHOWN
+            await self._journal.create(new_delivery(replace(spec, chrome="none", instead_of=run.id, says=says)))
 
     def _on_failed(self, run: Run, _failure: RunFailure) -> None:
         """The user waits for an answer and would wait for ever."""
