@@ -62,6 +62,7 @@ class Control:
         self.url = os.environ[URL]
         self._loop = asyncio.new_event_loop()
         self.connection: Connection = self.ask(self._connect)
+        atexit.register(self.ask, self.connection.close)  # before the server ends, which waits for that
 
     async def _connect(self) -> Connection:
         async with asyncio.timeout(START_S):
