@@ -68,7 +68,7 @@ def test_who_types_a_command_in_an_archived_channel_is_told_that_it_is_archived(
         async with served(tmp_path) as (slack, _):
             general = slack.channel("C1")
             general.archived = True
-            await slack.command(general, "/tailrace", "yolo")
+            await slack.command(general, "/tailrace", "yolo on")
             await slack.until(lambda: general.whispers)
             return general.whispers
 
@@ -200,7 +200,7 @@ async def test_the_slash_command_for_a_new_conversation_ends_no_other(tmp_path: 
         await slack.command(general, "/tailrace", "new")
         await slack.until(lambda: general.whispers)
         assert general.whispers == [("U7", "Here every question begins a conversation of its own.")]
-        await slack.command(general, "/tailrace", "yolo")
+        await slack.command(general, "/tailrace", "yolo on")
         everywhere = (
             "⚠️ Everything is approved without asking in every conversation of this chat. /tailrace yolo off ends that."
         )
