@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +34,10 @@ def test_the_simple_ones_are_readable(written: str, shown: str) -> None:
     [
         "It costs $5 and $6.",
         "$HOME/bin and $PATH",
+        "export PATH=$HOME_DIR:$PATH",
+        "set $A=$B",
+        "[notes](https://example.com/$x^2$)",
+        "https://example.com/?a=$x^2$",
         "`$x^2$ and [^1]`",
         "```\n$x^2$\n```",
         r"$\begin{matrix} a \end{matrix}$",
@@ -42,6 +48,13 @@ def test_the_simple_ones_are_readable(written: str, shown: str) -> None:
 )
 def test_all_else_stays_as_it_was_written(text: str) -> None:
     assert readable(text) == text
+
+
+def test_a_long_row_of_backticks_costs_little() -> None:
+    text = "`" * 200_000 + "$x^2$"
+    began = process_time()
+    readable(text)
+    assert process_time() - began < 1
 
 
 @given(st.text(alphabet="\\{}^_$ab1 fracsqrt[]`", max_size=60))

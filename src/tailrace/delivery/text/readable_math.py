@@ -1,6 +1,6 @@
 """Formulas and footnotes as a terminal and a chat can show them: `$x^2$` is x², `[^1]` is ¹.
 
-Pure. A formula with a command that is not known stays as it was written, and so does everything in code.
+Pure. A formula with a command that is not known stays as it was written, and so do code and addresses.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final
 
 _SPAN: Final = r"[^`]{1,400}?"
 _READABLE: Final = re.compile(
-    rf"(?P<code>(?P<ticks>`+)(?!`)[\s\S]{{1,600}}?(?<!`)(?P=ticks)(?!`))"
+    r"(?P<kept>(?<!`)(?P<ticks>`++)[\s\S]{1,600}?(?<!`)(?P=ticks)(?!`)|\]\([^()\s]{1,2000}\)|https?://[^\s)]{1,2000})"
     rf"|\$\$(?P<block>{_SPAN})\$\$|\\\[(?P<display>{_SPAN})\\\]|\\\((?P<inline>{_SPAN})\\\)"
-    r"|(?<![\\$\w])\$(?P<dollar>(?!\s)[^$\n`]{1,200}(?<!\s))\$(?!\d)"
+    r"|(?<![\\$\w])\$(?P<dollar>(?!\s)[^$\n`]{1,200}(?<!\s))\$(?!\w)"
     r"|\[\^(?P<note>\d{1,3})\](?:: ?)?"
 )
 _MARKS: Final = re.compile(r"([\\*_\[\]<>~|`#])")
@@ -45,7 +45,7 @@ def _replaced(found: re.Match[str]) -> str:
     if note := found["note"]:
         return note.translate(_HIGH) + (" " if ":" in found[0] else "")
     formula = found["block"] or found["display"] or found["inline"] or found["dollar"]
-    if found["code"] or (found["dollar"] and not _is_formula(formula)):
+    if found["kept"] or (found["dollar"] and not _is_formula(formula)):
         return found[0]
     shown = in_unicode(formula)
     return found[0] if shown is None else _MARKS.sub(r"\\\1", shown)
