@@ -22,7 +22,6 @@ from tailrace.system.random_hex import random_hex
 
 SERVER_NAME = "tailrace"
 READING_AT_ONCE: Final = 8  # connections, of 256 kB each at most
-_PAUSED: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, "dict[HttpConnection, None]"]()  # until their turns
 
 
 class HttpConnection(web.RequestHandler):
@@ -36,14 +35,14 @@ class HttpConnection(web.RequestHandler):
         if not resume_parser and reading_is_paused(self):
             super().resume_reading(resume_parser)
         elif reading_is_paused(self):
-            loop = asyncio.get_running_loop()
-            if not (paused := _PAUSED.setdefault(loop, {})):
-                loop.call_soon(_read_on, paused)
-            paused[self] = None
+            turns = _TURNS.setdefault(asyncio.get_running_loop(), _Turns())
+            turns.waiting[self] = None
+            turns.schedule()
 
     def stay_paused(self) -> None:
         """Until `resume_reading` is called again: the body's reader has no room."""
-        _PAUSED.get(asyncio.get_running_loop(), {}).pop(self, None)
+        if turns := _TURNS.get(asyncio.get_running_loop()):
+            turns.waiting.pop(self, None)
 
     def handle_error(
         self,
@@ -56,13 +55,30 @@ class HttpConnection(web.RequestHandler):
         return failure_response(request, status, exc)
 
 
-def _read_on(paused: dict[HttpConnection, None]) -> None:
-    for connection in tuple(paused)[:READING_AT_ONCE]:
-        del paused[connection]
-        if connection.transport is not None:
-            web.RequestHandler.resume_reading(connection)
-    if paused:
-        asyncio.get_running_loop().call_soon(_read_on, paused)
+class _Turns:
+    """Of the paused connections of one loop."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[HttpConnection, None] = {}
+        self._is_due = False
+
+    def schedule(self) -> None:
+        if self.waiting and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._is_due = False
+        try:
+            for connection in tuple(self.waiting)[:READING_AT_ONCE]:
+                del self.waiting[connection]
+                if connection.transport is not None:
+                    web.RequestHandler.resume_reading(connection)
+        finally:
+            self.schedule()  # of the others, where one raises, too
+
+
+_TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]()
 
 
 def failure_response(request: web.BaseRequest, status: int, exc: BaseException | None) -> web.Response:
