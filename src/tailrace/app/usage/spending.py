@@ -14,7 +14,7 @@ from tailrace.messages import SpentTokens, Usage
 from tailrace.providers.prices import prices_are_loaded
 
 Price = Callable[[SpentTokens], float | None]
-_COUNTED_RUNS = 500
+_COUNTED_RUNS, _AT_ONCE = 500, 20
 
 
 class Spent(NamedTuple):
@@ -81,11 +81,7 @@ class Spending:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         calls = "1 call" if self.calls == 1 else f"{self.calls} calls"
-        total = [
-            calls,
-            f"{self.tokens:,} tokens",
-            *filter(None, [dollars(self.cost_usd)]),
-        ]
+        total = [calls, f"{self.tokens:,} tokens", *filter(None, [dollars(self.cost_usd)])]
         return "\n".join([*lines, " · ".join(total)])
 
 
@@ -104,6 +100,8 @@ async def spent_in(app: App, session: str) -> Spending:
     """What the session has cost so far, from its log."""
     spending = no_spending(app.config)
     runs = await app.journal.runs(session=session, kind=TURN_KIND, limit=_COUNTED_RUNS)
-    for facts in await app.journal.facts_of_runs([run.id for run in reversed(runs)]):
-        spending.note_all(entry.event for entry in facts)
+    ids = [run.id for run in reversed(runs)]
+    for start in range(0, len(ids), _AT_ONCE):
+        for facts in await app.journal.facts_of_runs(ids[start : start + _AT_ONCE]):
+            spending.note_all(entry.event for entry in facts)
     return spending
