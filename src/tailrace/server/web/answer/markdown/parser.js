@@ -4,7 +4,7 @@ import { markdownIt } from "../../vendor/markdown-it.js";
 import { closeOpenMarks, readOpenCode, readOpenLink } from "./open_marks.js";
 
 const SAFE_LINK = /^(https?:\/\/|mailto:)/i;
-const FOOTNOTE = /\[\^([^\s[\]^]{1,40})(\]|$)/y;
+const FOOTNOTE = /\[\^(\d{1,3}|[a-z])(\]|$)/y;
 const LINE_BREAK = /<br {0,9}\/?>/iy;
 const TASK = /^\[([ xX])\](?=\s|$)/;
 const LONG_CELL = 24; // characters; a sentence beside other columns is not squeezed to one word in a line
