@@ -117,13 +117,9 @@ def open_attempts(entries: Iterable[events.Entry]) -> dict[str, OpenAttempt]:
             case events.RunForked():
                 found.clear()  # they are the other run's
             case _ if isinstance(event, _OfAttempt):
-                attempt = found.get(_block_of(event))
+                attempt = found.get(event.block_id if isinstance(event, _Named) else "")
                 if attempt is not None and attempt.number == entry.attempt:
                     attempt.apply(event)
             case _:
                 pass
     return found
-
-
-def _block_of(event: _OfAttempt) -> str:
-    return event.block_id if isinstance(event, _Named) else ""

@@ -116,7 +116,8 @@ def _deltas(reply: Reply, request: ScriptedRequest) -> Iterator[tuple[JsonObject
         match block:
             case TextBlock():
                 for piece in block.pieces:
-                    yield {"content": piece}, _logprobs(piece) if block.logprobs else None
+                    logprobs: JsonObject = {"content": [logprob(piece)], "refusal": None}
+                    yield {"content": piece}, logprobs if block.logprobs else None
                 if block.citations:
                     yield {"annotations": [_annotation(citation) for citation in block.citations]}, None
             case ThinkingBlock():
@@ -139,10 +140,6 @@ def _call_deltas(block: CallBlock, call_id: str, index: int) -> Iterator[JsonObj
 
 def call_id(request: ScriptedRequest, block: CallBlock, index: int) -> str:
     return block.id or request.id("call_", index)
-
-
-def _logprobs(piece: str) -> JsonObject:
-    return {"content": [logprob(piece)], "refusal": None}
 
 
 def _all_logprobs(reply: Reply) -> JsonObject | None:
