@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cli.commands.command_line import PROGRAM, environment, tailrace
 from cli.screen.vt import VirtualTerminal
+from tailrace.cli.own_journal import ask_line, is_agreed
 from tailrace.cli.setup.init import ollama_url, provider_of_key
 from tailrace.config.load import load
 from tailrace.testing.provider import FaultyProvider
@@ -114,6 +116,19 @@ async def test_init_asks_before_it_replaces_a_config_and_keeps_a_copy(tmp_path: 
         assert await terminal.exit_code() == 0
     assert load({}, tmp_path).model.name == "large"
     assert (tmp_path / "config.yaml.bak1").read_text() == "agent: {max_turns: 3}\n"
+
+
+@pytest.mark.parametrize("ask", [is_agreed, ask_line])
+def test_the_shells_prompt_stands_on_its_own_line_after_ctrl_c(
+    ask: Callable[[str], object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.input", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ask("Replace it?")
+    assert capsys.readouterr().err.endswith("\n")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tailrace.cli.main import DONE, FAILED, USAGE, print_error
-from tailrace.cli.own_journal import is_agreed
+from tailrace.cli.own_journal import ask_line, is_agreed
 from tailrace.cli.setup.config_file import copied_aside, keep_secret, new_config, write_config
 from tailrace.config.load import home_directory, load
 from tailrace.config.presets import PRESETS
@@ -185,18 +185,6 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _asked(question: str) -> str:
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    try:
-        return input().strip()
-    except EOFError:
-        return ""
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")  # the shell's prompt stands on a line of its own
-        raise
-
-
 def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     """Raises `ValueError` in words for a provider or model that is missing."""
     model: str = args.model or ""
@@ -217,12 +205,12 @@ def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     sys.stderr.write(f"  k  {'paste a key':<{width}}   of {', '.join(KEY_FORMS.values())} …\n")
     sys.stderr.write(f"  a  {'an address':<{width}}   of a server that speaks OpenAI's API\n")
     while True:
-        answer = _asked("A number, k, a, or provider/model [1]: ") or "1"
+        answer = ask_line("A number, k, a, or provider/model [1]: ") or "1"
         try:
             if answer.lower() == "k" or provider_of_key(answer):
                 return _with_pasted_key(model, answer if len(answer) > 1 else "")
             if answer.lower() == "a" or answer.startswith(("http://", "https://")):
-                return _at_address(answer if len(answer) > 1 else _asked("The address, as http://…/v1: "), model)
+                return _at_address(answer if len(answer) > 1 else ask_line("The address, as http://…/v1: "), model)
             return _answered(answer, candidates, model)
         except ValueError as mistake:
             print_error(str(mistake))
@@ -248,7 +236,7 @@ def _with_pasted_key(model: str, key: str) -> Candidate:
     """Raises `ValueError` in words for what is no key, and for a provider that is not known."""
     if not (key := key or _pasted("The key (it is not shown): ")):
         raise ValueError("no key was pasted")
-    provider = provider_of_key(key) or _asked(f"Whose key is it? {', '.join(SUGGESTED_MODELS)[: -len(LOCAL) - 2]}: ")
+    provider = provider_of_key(key) or ask_line(f"Whose key is it? {', '.join(SUGGESTED_MODELS)[: -len(LOCAL) - 2]}: ")
     found = _named(provider, model)
     if not found.key_env:
         raise ValueError(f"{provider} takes no key")
@@ -270,7 +258,7 @@ def _at_address(url: str, model: str) -> Candidate:
             raise ValueError(f"the server at {url} lists no model: name one with --model")
         more = f" and {len(models) - LISTED_MODELS} more" if len(models) > LISTED_MODELS else ""
         sys.stderr.write(f"It has {', '.join(models[:LISTED_MODELS])}{more}.\n")
-        model = _asked(f"Which model [{models[0]}]: ") or models[0]
+        model = ask_line(f"Which model [{models[0]}]: ") or models[0]
     return Candidate(OWN, model, "", url, key)
 
 
