@@ -200,6 +200,8 @@ async def test_init_takes_a_key_that_is_pasted_instead_of_an_answer(tmp_path: Pa
     command = [sys.executable, "-m", "tailrace", "init", "--no-test"]
     async with VirtualTerminal(command, environment(tmp_path, OLLAMA_HOST="127.0.0.1:9"), columns=120) as terminal:
         await terminal.until("A number, k, a, or provider/model [1]:")
+        terminal.enter("sk-ant-mi ne")
+        await terminal.until("error: a key is one word")
         terminal.enter("sk-ant-mine")
         assert await terminal.exit_code() == 0
     assert load({}, tmp_path).model.provider == "anthropic"

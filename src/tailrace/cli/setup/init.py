@@ -216,10 +216,10 @@ def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
             print_error(str(mistake))
 
 
-def _pasted(question: str) -> str:
-    """What is pasted is not shown. Raises `ValueError` for a key that cannot be one."""
+def _pasted(question: str, key: str = "") -> str:
+    """`key`, where it was pasted already; what is pasted here is not shown. Raises `ValueError` for what is no key."""
     try:
-        key = getpass.getpass(question, stream=sys.stderr).strip()
+        key = key or getpass.getpass(question, stream=sys.stderr).strip()
     except EOFError:
         return ""
     if not key.isprintable() or " " in key:
@@ -234,7 +234,7 @@ def provider_of_key(key: str) -> str:
 
 def _with_pasted_key(model: str, key: str) -> Candidate:
     """Raises `ValueError` in words for what is no key, and for a provider that is not known."""
-    if not (key := key or _pasted("The key (it is not shown): ")):
+    if not (key := _pasted("The key (it is not shown): ", key)):
         raise ValueError("no key was pasted")
     provider = provider_of_key(key) or ask_line(f"Whose key is it? {', '.join(SUGGESTED_MODELS)[: -len(LOCAL) - 2]}: ")
     found = _named(provider, model)
