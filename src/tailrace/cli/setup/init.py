@@ -247,15 +247,15 @@ def _at_address(url: str, model: str) -> Candidate:
     """Raises `ValueError` in words where no server with a model answers there."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url[:200]!r} is no http:// or https:// address")
+        raise ValueError("that is no http:// or https:// address")
     key = _pasted("Its key, if it wants one (it is not shown): ")
     try:
         models = asyncio.run(models_at(url, name=OWN, key=key, timeout_s=ADDRESS_TIMEOUT_S))
     except (TailraceError, TimeoutError, OSError) as exc:
-        raise ValueError(f"no list of models at {url}: {str(exc) or 'no answer'}") from exc
+        raise ValueError(f"no list of models there: {str(exc) or 'no answer'}") from exc
     if not model:
         if not models:
-            raise ValueError(f"the server at {url} lists no model: name one with --model")
+            raise ValueError("the server lists no model: name one with --model")
         more = f" and {len(models) - LISTED_MODELS} more" if len(models) > LISTED_MODELS else ""
         sys.stderr.write(f"It has {', '.join(models[:LISTED_MODELS])}{more}.\n")
         model = ask_line(f"Which model [{models[0]}]: ") or models[0]
@@ -266,7 +266,7 @@ def _answered(answer: str, candidates: list[Candidate], model: str) -> Candidate
     """Raises `ValueError` in words for what is no answer."""
     if answer.isdecimal():
         if not 1 <= int(answer) <= len(candidates):
-            raise ValueError(f"there is no {answer} in the list: a number from 1 to {len(candidates)}")
+            raise ValueError(f"that number is not in the list: from 1 to {len(candidates)}")
         found = candidates[int(answer) - 1]
         return found._replace(model=model or found.model)
     provider, _, named = answer.partition("/")
@@ -275,7 +275,9 @@ def _answered(answer: str, candidates: list[Candidate], model: str) -> Candidate
 
 def _named(provider: str, model: str) -> Candidate:
     if provider != LOCAL and provider not in PRESETS:
-        raise ValueError(f"no provider {provider!r}; there are {LOCAL}, {', '.join(PRESETS)}")
+        is_word = len(provider) < 16 and provider.isascii() and provider.isalpha() and provider.islower()  # else a key?
+        shown = repr(provider) if is_word else "of that name"
+        raise ValueError(f"no provider {shown}; there are {LOCAL}, {', '.join(PRESETS)}")
     if not (model := model or SUGGESTED_MODELS.get(provider, "")):
         raise ValueError(f"which model of {provider}? name it as {provider}/MODEL, or with --model")
     return Candidate(provider, model, "")
