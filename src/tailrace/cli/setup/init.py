@@ -120,9 +120,8 @@ async def _ollama(environ: Mapping[str, str]) -> Candidate | None:
         models = await models_at(url, name=OLLAMA)
     except (TailraceError, TimeoutError, OSError):
         return None
-    if not models:
-        return None
-    return Candidate(OLLAMA, models[0], "runs here", "" if url == PRESETS[OLLAMA].base_url else url)
+    own_url = "" if url == PRESETS[OLLAMA].base_url else url
+    return Candidate(OLLAMA, models[0], "runs here", own_url) if models else None
 
 
 async def try_model(environ: Mapping[str, str], text: str) -> None:
