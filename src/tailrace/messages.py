@@ -214,7 +214,7 @@ class NamedTool(Value, gc=False):
 
 
 MAX_ANSWER_CHARS = 8 * 1024 * 1024  # its history is sent again with every call (O178)
-MAX_RAW_ANSWER_CHARS = 64 * 1024 * 1024
+MAX_RAW_ANSWER_CHARS = 64 * 1024 * 1024  # its client may want it though it cannot send it back (O178)
 
 
 class ModelRequest(Value, gc=False):

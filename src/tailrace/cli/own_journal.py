@@ -19,10 +19,18 @@ def own_journal(config: Config, *, make: bool = False) -> AbstractAsyncContextMa
 
 def is_agreed(question: str) -> bool:
     """Asks on the terminal; anything but a yes is a no."""
+    return ask_line(f"{question} [y/N] ").lower() in ("y", "yes")
+
+
+def ask_line(question: str) -> str:
+    """The line that is typed on the terminal, without blanks at its ends; empty where nothing more can be typed."""
     sys.stdout.flush()
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    try:
-        return input().strip().lower() in ("y", "yes")
+    try:  # before the question is seen: Ctrl-C may come at once
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        return input().strip()
     except EOFError:
-        return False
+        return ""
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")  # the shell's prompt stands on a line of its own
+        raise

@@ -150,3 +150,14 @@ async def test_one_is_taken_back_by_the_beginning_of_its_id_or_nothing_is(
     else:
         assert (out, err) == ("", f"error: {said}\n")
         assert await kept(home) == before
+
+
+async def test_what_is_taken_back_is_printed_as_json_where_that_is_asked_for(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await approve(home)
+    assert await tailrace("--json") == 0
+    listed = capsys.readouterr().out.splitlines(keepends=True)
+    assert await tailrace("--forget", "1a1", "--json") == 0
+    assert capsys.readouterr().out == next(line for line in listed if ONE.id in line)
+    assert ONE.id not in await kept(home)

@@ -196,6 +196,18 @@ async def test_doctor_asks_whether_endpoints_answer(patient: Patient, server: Fa
     assert port in finding.what
 
 
+async def test_doctor_goes_on_after_a_key_that_no_header_can_hold(patient: Patient, server: FaultyProvider) -> None:
+    providers = {"mine": {"base_url": server.openai_url, "key_env": "MY_KEY"}, "spare": {"base_url": server.openai_url}}
+    patient.write(model={"provider": "mine", "name": "ok"}, providers=providers)
+    patient.setenv("MY_KEY", "sk–1")  # a dash that a word processor made of a hyphen
+    found = [finding async for finding in findings()]
+    [broken] = [finding for finding in found if finding.state == "broken"]
+    assert "providers.mine: authorization: holds a character that no HTTP header can" in broken.what
+    assert "sk–1" not in broken.what
+    assert "spare: 127.0.0.1 answers" in [finding.what for finding in found]
+    assert found[-1].what.startswith("store ")
+
+
 async def test_doctor_checks_platforms_and_their_extras(
     patient: Patient, server: FaultyProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cli.commands.command_line import PROGRAM, environment, tailrace
 from cli.screen.vt import VirtualTerminal
-from tailrace.cli.setup.init import ollama_url, provider_of_key
+from tailrace.cli.own_journal import ask_line, is_agreed
+from tailrace.cli.setup.init import Candidate, _answered, _at_address, ollama_url, provider_of_key
 from tailrace.config.load import load
 from tailrace.testing.provider import FaultyProvider
 
@@ -73,7 +75,7 @@ async def test_init_finds_ollama_asks_one_question_tries_it_and_writes(tmp_path:
         assert "XAI_API_KEY is set" in shown
         assert "3  local/smollm2-135m" in shown
         terminal.enter("7")
-        await terminal.until("there is no 7 in the list: a number from 1 to 3")
+        await terminal.until("that number is not in the list: from 1 to 3")
         terminal.enter("nobody/x")
         await terminal.until("no provider 'nobody'")
         terminal.enter("2")
@@ -114,6 +116,19 @@ async def test_init_asks_before_it_replaces_a_config_and_keeps_a_copy(tmp_path: 
         assert await terminal.exit_code() == 0
     assert load({}, tmp_path).model.name == "large"
     assert (tmp_path / "config.yaml.bak1").read_text() == "agent: {max_turns: 3}\n"
+
+
+@pytest.mark.parametrize("ask", [is_agreed, ask_line])
+def test_the_shells_prompt_stands_on_its_own_line_after_ctrl_c(
+    ask: Callable[[str], object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.input", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ask("Replace it?")
+    assert capsys.readouterr().err.endswith("\n")
 
 
 @pytest.mark.parametrize(
@@ -185,10 +200,26 @@ async def test_init_takes_a_key_that_is_pasted_instead_of_an_answer(tmp_path: Pa
     command = [sys.executable, "-m", "tailrace", "init", "--no-test"]
     async with VirtualTerminal(command, environment(tmp_path, OLLAMA_HOST="127.0.0.1:9"), columns=120) as terminal:
         await terminal.until("A number, k, a, or provider/model [1]:")
+        terminal.enter("sk-ant-mi ne")
+        await terminal.until("error: a key is one word")
         terminal.enter("sk-ant-mine")
         assert await terminal.exit_code() == 0
     assert load({}, tmp_path).model.provider == "anthropic"
     assert (tmp_path / "env").read_text() == "ANTHROPIC_API_KEY=sk-ant-mine\n"
+
+
+@pytest.mark.parametrize(
+    "key", ["sk-0123456789abcdef", "sk-mine", "k3y", "aBcDeF/gHiJkL", "abcdefghijklmnop", "123456789"]
+)
+def test_init_repeats_nothing_that_may_be_a_key(key: str) -> None:
+    with pytest.raises(ValueError, match=r"no provider of that name|not in the list") as mistake:
+        _answered(key, [Candidate("local", "smollm2-135m", "")], "")
+    assert not any(part in str(mistake.value) for part in key.split("/"))
+    with pytest.raises(ValueError, match="no http://") as mistake:
+        _at_address(key, "")
+    assert key not in str(mistake.value)
+    with pytest.raises(ValueError, match="no provider 'opnai'"):
+        _answered("opnai/gpt-5", [], "")
 
 
 async def test_init_keeps_a_pasted_key_where_its_owner_alone_reads_it(tmp_path: Path) -> None:

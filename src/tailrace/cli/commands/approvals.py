@@ -34,7 +34,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.forget is not None:
         found = find_approval(approvals, args.forget)
         asyncio.run(_forget(config, found))
-        sys.stdout.write(f"asked about again: {approval_line(found)}\n")
+        said = msgspec.json.encode(found).decode() if args.json else f"asked about again: {approval_line(found)}"
+        sys.stdout.write(f"{said}\n")
     elif not approvals:
         print_note(f'nothing was approved with "always" in {place_of(config)}')
     else:

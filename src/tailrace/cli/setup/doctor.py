@@ -402,6 +402,8 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
     try:
         async with asyncio.timeout(REACH_TIMEOUT_S), open_transport(config.transport) as transport:
             await HttpProvider(endpoint, transport).list_models()
+    except ConfigError as exc:
+        return Finding("broken", str(with_place(exc, config)), "copy that value again, in plain ASCII")
     except (ProviderError, TimeoutError) as exc:
         status = exc.status if isinstance(exc, ProviderError) else None
         if status in (401, 403):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tailrace.cli.main import DONE, FAILED, USAGE, print_error
-from tailrace.cli.own_journal import is_agreed
+from tailrace.cli.own_journal import ask_line, is_agreed
 from tailrace.cli.setup.config_file import copied_aside, keep_secret, new_config, write_config
 from tailrace.config.load import home_directory, load
 from tailrace.config.presets import PRESETS
@@ -120,9 +120,8 @@ async def _ollama(environ: Mapping[str, str]) -> Candidate | None:
         models = await models_at(url, name=OLLAMA)
     except (TailraceError, TimeoutError, OSError):
         return None
-    if not models:
-        return None
-    return Candidate(OLLAMA, models[0], "runs here", "" if url == PRESETS[OLLAMA].base_url else url)
+    own_url = "" if url == PRESETS[OLLAMA].base_url else url
+    return Candidate(OLLAMA, models[0], "runs here", own_url) if models else None
 
 
 async def try_model(environ: Mapping[str, str], text: str) -> None:
@@ -185,18 +184,6 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _asked(question: str) -> str:
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    try:
-        return input().strip()
-    except EOFError:
-        return ""
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")  # the shell's prompt stands on a line of its own
-        raise
-
-
 def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     """Raises `ValueError` in words for a provider or model that is missing."""
     model: str = args.model or ""
@@ -217,21 +204,21 @@ def _choice(args: argparse.Namespace, *, asking: bool) -> Candidate:
     sys.stderr.write(f"  k  {'paste a key':<{width}}   of {', '.join(KEY_FORMS.values())} …\n")
     sys.stderr.write(f"  a  {'an address':<{width}}   of a server that speaks OpenAI's API\n")
     while True:
-        answer = _asked("A number, k, a, or provider/model [1]: ") or "1"
+        answer = ask_line("A number, k, a, or provider/model [1]: ") or "1"
         try:
             if answer.lower() == "k" or provider_of_key(answer):
                 return _with_pasted_key(model, answer if len(answer) > 1 else "")
             if answer.lower() == "a" or answer.startswith(("http://", "https://")):
-                return _at_address(answer if len(answer) > 1 else _asked("The address, as http://…/v1: "), model)
+                return _at_address(answer if len(answer) > 1 else ask_line("The address, as http://…/v1: "), model)
             return _answered(answer, candidates, model)
         except ValueError as mistake:
             print_error(str(mistake))
 
 
-def _pasted(question: str) -> str:
-    """What is pasted is not shown. Raises `ValueError` for a key that cannot be one."""
+def _pasted(question: str, key: str = "") -> str:
+    """`key`, where it was pasted already; what is pasted here is not shown. Raises `ValueError` for what is no key."""
     try:
-        key = getpass.getpass(question, stream=sys.stderr).strip()
+        key = key or getpass.getpass(question, stream=sys.stderr).strip()
     except EOFError:
         return ""
     if not key.isprintable() or " " in key:
@@ -246,9 +233,9 @@ def provider_of_key(key: str) -> str:
 
 def _with_pasted_key(model: str, key: str) -> Candidate:
     """Raises `ValueError` in words for what is no key, and for a provider that is not known."""
-    if not (key := key or _pasted("The key (it is not shown): ")):
+    if not (key := _pasted("The key (it is not shown): ", key)):
         raise ValueError("no key was pasted")
-    provider = provider_of_key(key) or _asked(f"Whose key is it? {', '.join(SUGGESTED_MODELS)[: -len(LOCAL) - 2]}: ")
+    provider = provider_of_key(key) or ask_line(f"Whose key is it? {', '.join(SUGGESTED_MODELS)[: -len(LOCAL) - 2]}: ")
     found = _named(provider, model)
     if not found.key_env:
         raise ValueError(f"{provider} takes no key")
@@ -259,18 +246,18 @@ def _at_address(url: str, model: str) -> Candidate:
     """Raises `ValueError` in words where no server with a model answers there."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url[:200]!r} is no http:// or https:// address")
+        raise ValueError("that is no http:// or https:// address")
     key = _pasted("Its key, if it wants one (it is not shown): ")
     try:
         models = asyncio.run(models_at(url, name=OWN, key=key, timeout_s=ADDRESS_TIMEOUT_S))
     except (TailraceError, TimeoutError, OSError) as exc:
-        raise ValueError(f"no list of models at {url}: {str(exc) or 'no answer'}") from exc
+        raise ValueError(f"no list of models there: {str(exc) or 'no answer'}") from exc
     if not model:
         if not models:
-            raise ValueError(f"the server at {url} lists no model: name one with --model")
+            raise ValueError("the server lists no model: name one with --model")
         more = f" and {len(models) - LISTED_MODELS} more" if len(models) > LISTED_MODELS else ""
         sys.stderr.write(f"It has {', '.join(models[:LISTED_MODELS])}{more}.\n")
-        model = _asked(f"Which model [{models[0]}]: ") or models[0]
+        model = ask_line(f"Which model [{models[0]}]: ") or models[0]
     return Candidate(OWN, model, "", url, key)
 
 
@@ -278,7 +265,7 @@ def _answered(answer: str, candidates: list[Candidate], model: str) -> Candidate
     """Raises `ValueError` in words for what is no answer."""
     if answer.isdecimal():
         if not 1 <= int(answer) <= len(candidates):
-            raise ValueError(f"there is no {answer} in the list: a number from 1 to {len(candidates)}")
+            raise ValueError(f"that number is not in the list: from 1 to {len(candidates)}")
         found = candidates[int(answer) - 1]
         return found._replace(model=model or found.model)
     provider, _, named = answer.partition("/")
@@ -287,7 +274,9 @@ def _answered(answer: str, candidates: list[Candidate], model: str) -> Candidate
 
 def _named(provider: str, model: str) -> Candidate:
     if provider != LOCAL and provider not in PRESETS:
-        raise ValueError(f"no provider {provider!r}; there are {LOCAL}, {', '.join(PRESETS)}")
+        is_word = len(provider) < 16 and provider.isascii() and provider.isalpha() and provider.islower()  # else a key?
+        shown = repr(provider) if is_word else "of that name"
+        raise ValueError(f"no provider {shown}; there are {LOCAL}, {', '.join(PRESETS)}")
     if not (model := model or SUGGESTED_MODELS.get(provider, "")):
         raise ValueError(f"which model of {provider}? name it as {provider}/MODEL, or with --model")
     return Candidate(provider, model, "")

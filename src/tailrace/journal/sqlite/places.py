@@ -21,7 +21,7 @@ def rows_of_run(
 ) -> str:
     """The query for a run's rows by their entries. ?1 is the number of the run, and `first_seq` is one of the columns.
     `placed` says which of the rows with a place are wanted, `newer` which of the others: `p` is the place, `b` the
-    row."""
+    row. They keep the order of `f`, the outer loop of the CROSS JOIN; without a LIMIT SQLite drops its ORDER BY."""
     order = "DESC" if newest_first else "ASC"
     wanted = ", ".join(f"f.{name}" if name == "first_seq" else f"b.{name}" for name in columns.split(", "))
     return (  # rows without a place are sorted, so only their numbers are: a row may have megabytes
