@@ -421,6 +421,19 @@ async def test_a_turn_that_goes_on_after_a_crash_has_its_checkpoint(here: Workpl
     assert len(made.all()) == 2
 
 
+def test_what_a_turn_left_as_it_was_is_the_checkpoint_of_the_next_one(here: Workplace, made: Checkpoints) -> None:
+    here.write("a", "one")
+    assert made.take_snapshot("look", turn="run_1")
+    assert made.take_snapshot("change", turn="run_2")
+    assert not made.take_snapshot("change", turn="run_2")
+    assert [(each.label, each.turn) for each in made.all()] == [("change", "run_2")]
+    here.write("a", "two")
+    made.take_snapshot("look again", turn="run_3")
+    roll_back(made, 2)
+    assert roll_back(made) == [("change", "a")]  # though the rollback's own checkpoint is as run_3 found it
+    assert [each.turn for each in made.all()] == ["", "", "run_2"]
+
+
 async def test_a_checkpoint_that_failed_is_tried_again(here: Workplace, home: Path) -> None:
     here.write("a", "x" * 2000)
     turn = TurnSnapshots(home / "checkpoints", here.directory, limits=SnapshotLimits(max_total_mb=0.001))

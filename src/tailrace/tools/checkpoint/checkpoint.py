@@ -161,8 +161,8 @@ class Checkpoints:
         self._store = SnapshotStore(root / name, self._directory)
 
     def take_snapshot(self, label: str = "", *, turn: str = "") -> bool:
-        """Keeps the directory as it is now. Not where the latest checkpoint is just the same, or was taken in this
-        very turn already: then it returns False."""
+        """Keeps the directory as it is now; where the latest checkpoint is just the same, it becomes this turn's. False
+        where it is this turn's already."""
         with self._store.locked():
             commits = self._store.commits()
             if turn and commits and _note(commits[0]).turn == turn:
@@ -210,9 +210,10 @@ class Checkpoints:
         return self._store.tree_of(found.files), found
 
     def _keep(self, commits: list[Commit], tree: str, note: _Note) -> bool:
-        if commits and commits[0].tree == tree:
+        is_same = bool(commits) and commits[0].tree == tree
+        if is_same and _note(commits[0]).turn == note.turn:
             return False
-        number = commits[0].number + 1 if commits else 1
+        number = commits[0].number + (not is_same) if commits else 1
         self._store.commit(tree, number, msgspec.json.encode(note).decode())
         if len(commits) >= self._limits.keep + _SPARE:
             self._store.forget(commit.number for commit in commits[self._limits.keep - 1 :])
