@@ -103,11 +103,21 @@ async def say_ended(conversation: Conversation, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(conversation.app.journal, "runs", shifted)
 
 
+def by_hand_in_a_minute(path: Path) -> None:
+    """The time of its status stays now: it cannot be set."""
+    path.write_text("by hand\n")
+    in_a_minute = time.time() + 60
+    os.utime(path, (in_a_minute, in_a_minute))
+
+
 @needs_git
-async def test_what_the_user_changed_after_the_answer_is_not_undone_unasked(tmp_path: Path) -> None:
+async def test_what_the_user_changed_after_the_answer_is_not_undone_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
         await asks(conversation)
-        (work / "own.txt").write_text("by hand\n")
+        by_hand_in_a_minute(work / "own.txt")
+        await say_ended(conversation, monkeypatch, 30)
         await run_slash_command("/undo", conversation, terminal)
         assert terminal.notes == ["error: you may have changed own.txt; /undo all undoes that, too"]
         assert (work / "notes.txt").read_text() == "two\n"
@@ -122,11 +132,9 @@ async def test_what_the_user_changed_before_a_later_turn_is_not_undone_unasked(
 ) -> None:
     async with chatting(tmp_path, CHANGE, reply("Done."), LOOK) as (terminal, conversation, work):
         await asks(conversation)
-        (work / "own.txt").write_text("by hand\n")
+        by_hand_in_a_minute(work / "own.txt")
         await asks(conversation)
         await say_ended(conversation, monkeypatch, 30, 120)
-        in_a_minute = time.time() + 60
-        os.utime(work / "own.txt", (in_a_minute, in_a_minute))
         await run_slash_command("/undo", conversation, terminal)
         assert terminal.notes == ["error: you may have changed own.txt; /undo all undoes that, too"]
         assert (work / "notes.txt").read_text() == "two\n"
