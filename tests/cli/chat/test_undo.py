@@ -172,6 +172,21 @@ async def test_a_turn_without_an_end_is_not_undone_unasked(
 
 
 @needs_git
+@pytest.mark.parametrize("name", ["notes.txt", "own.txt"])
+async def test_what_the_user_changed_after_an_undo_is_not_lost_when_that_is_undone(tmp_path: Path, name: str) -> None:
+    async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
+        await asks(conversation)
+        await run_slash_command("/undo", conversation, terminal)
+        (work / name).write_text("by hand\n")
+        await run_slash_command("/undo", conversation, terminal)
+        assert terminal.notes[1:] == [f"error: you may have changed {name}; /undo all undoes that, too"]
+        assert (work / name).read_text() == "by hand\n"
+        await run_slash_command("/undo all", conversation, terminal)
+        assert (work / "notes.txt").read_text() == "two\n"
+        assert not (work / "own.txt").exists()
+
+
+@needs_git
 async def test_a_turn_that_only_reads_hides_no_earlier_change(tmp_path: Path) -> None:
     async with chatting(tmp_path, CHANGE, reply("Done."), LOOK) as (terminal, conversation, work):
         await asks(conversation)

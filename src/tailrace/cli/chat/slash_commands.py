@@ -290,7 +290,7 @@ class _LastChange(NamedTuple):
     checkpoints: Checkpoints
     plan: RollbackPlan
     is_undo: bool  # the last change was one; the way back is to do it again
-    by_hand: list[str]  # changed after the turn has ended, or perhaps: the turn has no end
+    by_hand: list[str]  # changed after that undo or the end of the turn, or perhaps: the turn has no end
 
 
 async def _undo(call: SlashCall) -> None:
@@ -335,8 +335,11 @@ def _change_of(runs: Sequence[Run], root: Path, directory: Path) -> _LastChange 
     kept = list(takewhile(lambda each: each.turn in own, checkpoints.all()))
     for each in kept if any(each.turn for each in kept) else ():
         if (plan := checkpoints.plan(each.number)).changes:
-            ended_at = ends.get(each.turn, -inf if each.turn else inf)
-            by_hand = [change.path for change in plan.changes if _changed_at(directory / change.path) > ended_at]
+            if each.turn:
+                ended_at = ends.get(each.turn, -inf)
+                by_hand = [change.path for change in plan.changes if _changed_at(directory / change.path) > ended_at]
+            else:
+                by_hand = checkpoints.edited(plan, each.restored)
             return _LastChange(checkpoints, plan, not each.turn, by_hand)
     return None
 

@@ -119,15 +119,18 @@ class _Note(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str = ""
     turn: str = ""
     skipped: tuple[str, ...] = ()  # existed then, was not saved: none of our business when we restore
+    restored: str = ""  # the tree that the rollback went back to
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """`number` is how far back it lies: 1 is the latest. `turn` names what it was taken for; empty: a rollback."""
+    """`number` is how far back it lies: 1 is the latest. `turn` names what it was taken for; empty: a rollback, which
+    went back to the tree `restored`."""
 
     number: int
     at: float  # seconds since the epoch
     label: str
     turn: str = ""
+    restored: str = ""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -176,7 +179,7 @@ class Checkpoints:
             return []
         with self._store.locked():
             return [
-                Checkpoint(number, commit.at, (note := _note(commit)).label, note.turn)
+                Checkpoint(number, commit.at, (note := _note(commit)).label, note.turn, note.restored)
                 for number, commit in enumerate(self._store.commits(), 1)
             ]
 
@@ -193,6 +196,12 @@ class Checkpoints:
         with self._store.locked():
             return self._store.diff(*trees)
 
+    def edited(self, plan: RollbackPlan, tree: str) -> list[str]:
+        """What the plan would change and is not as in this tree, now."""
+        with self._store.locked():
+            now, then = self._store.entries(plan.now), self._store.entries(tree) if tree else {}
+        return [change.path for change in plan.changes if now.get(change.path) != then.get(change.path)]
+
     def restore(self, plan: RollbackPlan) -> None:
         """Does what was planned, after a checkpoint of how it is now. Refuses where the directory or the checkpoints
         have changed since the plan was made."""
@@ -202,7 +211,8 @@ class Checkpoints:
             if (self._commit(commits, plan.number).tree, tree) != (plan.target, plan.now):
                 raise CheckpointError("something has changed since this was planned: look at what it would do again")
             at = time.localtime(self._commit(commits, plan.number).at)
-            self._keep(commits, tree, _note_of(found, time.strftime("before the rollback to %Y-%m-%d %H:%M:%S", at)))
+            label = time.strftime("before the rollback to %Y-%m-%d %H:%M:%S", at)
+            self._keep(commits, tree, _note_of(found, label, restored=plan.target))
             self._apply(plan)
 
     def _now(self) -> tuple[str, Listing]:
@@ -319,8 +329,8 @@ def _text(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _note_of(found: Listing, label: str, turn: str = "") -> _Note:
-    return _Note(label, turn, tuple(map(_text, found.skipped)))
+def _note_of(found: Listing, label: str, turn: str = "", restored: str = "") -> _Note:
+    return _Note(label, turn, tuple(map(_text, found.skipped)), restored)
 
 
 def _note(commit: Commit) -> _Note:
