@@ -15,7 +15,8 @@ import pytest
 
 from tailrace.agent.tool_runner import Snapshots
 from tailrace.tools.checkpoint import checkpoint as checkpointing
-from tailrace.tools.checkpoint.checkpoint import CheckpointError, Checkpoints, SnapshotLimits, TurnSnapshots
+from tailrace.tools.checkpoint.checkpoint import Checkpoints, SnapshotLimits, TurnSnapshots
+from tailrace.tools.checkpoint.store import CheckpointError
 from tools.tool_context import Workplace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -25,20 +25,9 @@ from tailrace.tools.search.ignore import IgnoreRules
 from tailrace.values.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.checkpoints")
-__all__ = [
-    "QUICK",
-    "Change",
-    "Checkpoint",
-    "CheckpointError",
-    "Checkpoints",
-    "RollbackPlan",
-    "SnapshotLimits",
-    "TurnSnapshots",
-]
 _LINK: Final = "120000"
 _EXECUTABLE: Final = "100755"
 _SPARE: Final = 10  # this many past the limit before the store is cleaned: cleaning takes a while
-
 MB: Final = 1024 * 1024
 
 
@@ -123,14 +112,13 @@ class _Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """`number` is how far back it lies: 1 is the latest. `turn` names what it was taken for; empty: a rollback, which
-    went back to the tree `restored`."""
+    """`number` is how far back it lies: 1 is the latest. `turn` names what it was taken for; empty: a rollback."""
 
     number: int
     at: float  # seconds since the epoch
     label: str
     turn: str = ""
-    restored: str = ""
+    restored: str = ""  # the tree that the rollback went back to
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -170,8 +158,8 @@ class Checkpoints:
             commits = self._store.commits()
             if turn and commits and _note(commits[0]).turn == turn:
                 return False
-            tree, found = self._now()
-            return self._keep(commits, tree, _note_of(found, label, turn))
+            tree, skipped = self._now()
+            return self._keep(commits, tree, _Note(label, turn, skipped))
 
     def all(self) -> list[Checkpoint]:
         """Latest first."""
@@ -188,7 +176,18 @@ class Checkpoints:
         if not self._store.exists:
             raise self._no_checkpoint()
         with self._store.locked():
-            return self._plan(number)
+            wanted = self._commit(self._store.commits(), number)
+            tree, skipped = self._now()
+            before, after = self._store.entries(tree), self._store.entries(wanted.tree)
+            unknown_then, unsaved_now = _Paths(_note(wanted).skipped), _Paths(skipped)
+            changes = [
+                Change("change" if path in before else "create", path)
+                for path, saved in after.items()
+                if before.get(path) != saved and path not in unsaved_now
+            ]
+            changes += [Change("delete", path) for path in before if path not in after and path not in unknown_then]
+            left = tuple(path for path in after if path not in before and path in unsaved_now)
+            return RollbackPlan(number, tuple(sorted(changes, key=lambda change: change.path)), left, tree, wanted.tree)
 
     def diff(self, plan: RollbackPlan, *, back: bool = True) -> str:
         """What the plan would change; or, not `back`, what has changed since that checkpoint."""
@@ -206,18 +205,19 @@ class Checkpoints:
         """Does what was planned, after a checkpoint of how it is now. Refuses where the directory or the checkpoints
         have changed since the plan was made."""
         with self._store.locked():
-            tree, found = self._now()
+            tree, skipped = self._now()
             commits = self._store.commits()
             if (self._commit(commits, plan.number).tree, tree) != (plan.target, plan.now):
                 raise CheckpointError("something has changed since this was planned: look at what it would do again")
             at = time.localtime(self._commit(commits, plan.number).at)
             label = time.strftime("before the rollback to %Y-%m-%d %H:%M:%S", at)
-            self._keep(commits, tree, _note_of(found, label, restored=plan.target))
+            self._keep(commits, tree, _Note(label, skipped=skipped, restored=plan.target))
             self._apply(plan)
 
-    def _now(self) -> tuple[str, Listing]:
+    def _now(self) -> tuple[str, tuple[str, ...]]:
+        """The tree, and what exists and is not part of it."""
         found = listing(self._directory, self._apart, self._limits)
-        return self._store.tree_of(found.files), found
+        return self._store.tree_of(found.files), tuple(map(_text, found.skipped))
 
     def _keep(self, commits: list[Commit], tree: str, note: _Note) -> bool:
         is_same = bool(commits) and commits[0].tree == tree
@@ -228,20 +228,6 @@ class Checkpoints:
         if len(commits) >= self._limits.keep + _SPARE:
             self._store.forget(commit.number for commit in commits[self._limits.keep - 1 :])
         return True
-
-    def _plan(self, number: int) -> RollbackPlan:
-        wanted = self._commit(self._store.commits(), number)
-        tree, found = self._now()
-        before, after = self._store.entries(tree), self._store.entries(wanted.tree)
-        unknown_then, unsaved_now = _Paths(_note(wanted).skipped), _Paths(map(_text, found.skipped))
-        changes = [
-            Change("change" if path in before else "create", path)
-            for path, saved in after.items()
-            if before.get(path) != saved and path not in unsaved_now
-        ]
-        changes += [Change("delete", path) for path in before if path not in after and path not in unknown_then]
-        left = tuple(path for path in after if path not in before and path in unsaved_now)
-        return RollbackPlan(number, tuple(sorted(changes, key=lambda change: change.path)), left, tree, wanted.tree)
 
     def _commit(self, commits: list[Commit], number: int) -> Commit:
         if not commits:
@@ -319,18 +305,12 @@ class _Paths:
 
     def __contains__(self, path: str) -> bool:
         text = _text(path)
-        return text in self._paths or any(
-            text[:at] in self._paths for at, character in enumerate(text) if character == "/"
-        )
+        return any(text[:at] in self._paths for at, character in enumerate(f"{text}/") if character == "/")
 
 
 def _text(path: str) -> str:
     """A name that is no text, in text."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _note_of(found: Listing, label: str, turn: str = "", restored: str = "") -> _Note:
-    return _Note(label, turn, tuple(map(_text, found.skipped)), restored)
 
 
 def _note(commit: Commit) -> _Note:

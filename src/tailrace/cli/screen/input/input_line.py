@@ -7,6 +7,7 @@ of commands opens with "/", one of files with "@": the arrows pick from it. Know
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
@@ -245,7 +246,7 @@ class InputLine:
     def _complete(self, _event: KeyPressEvent) -> None:
         found = [self.list.marked.value] if self.list.was_moved else [each.value for each in self.list.choices]
         if found:
-            whole = _common_start(found)
+            whole = os.path.commonprefix(found)  # noqa: RUF071 - by character
             self._put(whole + " " * (len(found) == 1 and not whole.endswith("/")))
 
     def _at_end(self) -> bool:
@@ -263,11 +264,3 @@ def _nothing(event: KeyPressEvent) -> None:
 
 def _new_line(event: KeyPressEvent) -> None:
     event.current_buffer.newline(copy_margin=False)
-
-
-def _common_start(words: list[str]) -> str:
-    first, last = min(words), max(words)
-    for at, char in enumerate(first):
-        if char != last[at]:
-            return first[:at]
-    return first
