@@ -172,6 +172,16 @@ async def test_a_turn_without_an_end_is_not_undone_unasked(
 
 
 @needs_git
+async def test_a_word_that_undo_does_not_know_undoes_nothing(tmp_path: Path) -> None:
+    async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
+        await asks(conversation)
+        await run_slash_command("/undo notes.txt", conversation, terminal)
+        assert (work / "notes.txt").read_text() == "two\n"
+        await run_slash_command("/help", conversation, terminal)
+    assert all("/undo all" in note or "/undo [all]" in note for note in terminal.notes)
+
+
+@needs_git
 @pytest.mark.parametrize("name", ["notes.txt", "own.txt"])
 async def test_what_the_user_changed_after_an_undo_is_not_lost_when_that_is_undone(tmp_path: Path, name: str) -> None:
     async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):

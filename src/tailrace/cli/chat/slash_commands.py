@@ -295,6 +295,8 @@ class _LastChange(NamedTuple):
 
 async def _undo(call: SlashCall) -> None:
     """Back to before the last change of a file; once more brings that back. Stops an answer only where there is one."""
+    if call.argument not in ("", "all"):
+        raise TailraceError("/undo undoes the last changes of files, /undo all also what you changed since")
     change = await _last_change(call.conversation)
     if change is not None and await call.surface.interrupt():
         change = await _last_change(call.conversation)
