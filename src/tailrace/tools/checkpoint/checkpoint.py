@@ -159,7 +159,10 @@ class Checkpoints:
             if turn and commits and _note(commits[0]).turn == turn:
                 return False
             tree, skipped = self._now()
-            return self._keep(commits, tree, _Note(label, turn, skipped))
+            is_kept = self._keep(commits, tree, _Note(label, turn, skipped))
+            if len(commits) >= self._limits.keep + _SPARE:  # never in a rollback: it may go back to one of these
+                self._store.forget(commit.number for commit in commits[self._limits.keep - 1 :])
+            return is_kept
 
     def all(self) -> list[Checkpoint]:
         """Latest first."""
@@ -225,8 +228,6 @@ class Checkpoints:
             return False
         number = commits[0].number + (not is_same) if commits else 1
         self._store.commit(tree, number, msgspec.json.encode(note).decode())
-        if len(commits) >= self._limits.keep + _SPARE:
-            self._store.forget(commit.number for commit in commits[self._limits.keep - 1 :])
         return True
 
     def _commit(self, commits: list[Commit], number: int) -> Commit:
