@@ -436,6 +436,19 @@ def test_what_a_turn_left_as_it_was_is_the_checkpoint_of_the_next_one(here: Work
     assert [each.turn for each in made.all()] == ["", "", "run_2"]
 
 
+def test_a_rollback_notes_where_it_went_though_its_own_checkpoint_is_there(here: Workplace, made: Checkpoints) -> None:
+    for content in ("one", "two"):
+        here.write("a", content)
+        made.take_snapshot(content)
+    for number in (1, 3):
+        here.write("a", "three")
+        roll_back(made, number)
+    assert len(made.all()) == 3
+    assert made.edited(made.plan(), made.all()[0].restored) == []
+    here.write("a", "by hand")
+    assert made.edited(made.plan(), made.all()[0].restored) == ["a"]
+
+
 async def test_a_checkpoint_that_failed_is_tried_again(here: Workplace, home: Path) -> None:
     here.write("a", "x" * 2000)
     turn = TurnSnapshots(home / "checkpoints", here.directory, limits=SnapshotLimits(max_total_mb=0.001))

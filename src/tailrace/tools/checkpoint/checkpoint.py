@@ -224,7 +224,7 @@ class Checkpoints:
 
     def _keep(self, commits: list[Commit], tree: str, note: _Note) -> bool:
         is_same = bool(commits) and commits[0].tree == tree
-        if is_same and _note(commits[0]).turn == note.turn:
+        if is_same and _note(commits[0]).turn == note.turn and not note.restored:
             return False
         number = commits[0].number + (not is_same) if commits else 1
         self._store.commit(tree, number, msgspec.json.encode(note).decode())
