@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import shutil
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cli.chat.test_resume import Shown
 from scripted_agent import STALLED
@@ -22,10 +24,12 @@ from tailrace.cli.chat.options import REQUESTER, Options
 from tailrace.cli.chat.slash_commands import run_slash_command
 from tailrace.config.load import load
 from tailrace.events import ApprovalAsked, ToolCallChunk
+from tailrace.ports import Run
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 CHANGE = reply(call("write_file", {"path": "notes.txt", "content": "two\n"}))
+LOOK = reply(call("terminal", {"command": "ls"}))
 
 
 class Terminal(Shown):
@@ -84,13 +88,38 @@ async def test_the_changes_of_a_turn_are_shown_undone_and_brought_back(tmp_path:
         assert terminal.notes[1:] == ["brought back; /undo again takes it back\nrestored notes.txt"]
 
 
+async def say_ended(conversation: Conversation, monkeypatch: pytest.MonkeyPatch, *later_s: float | None) -> None:
+    """The journal says from now on that the turns, oldest first, have ended so much later than they did, or not."""
+    runs = sorted(await conversation.app.journal.runs(session=conversation.session), key=lambda run: run.created_at)
+    said: list[Run] = []
+    for run, later in zip(runs, later_s, strict=True):
+        assert run.finished is not None
+        finished = None if later is None else replace(run.finished, at=run.finished.at + later)
+        said.append(replace(run, finished=finished))
+
+    async def shifted(**_wanted: object) -> list[Run]:
+        return said
+
+    monkeypatch.setattr(conversation.app.journal, "runs", shifted)
+
+
+def by_hand_in_a_minute(path: Path) -> None:
+    """The time of its status stays now: it cannot be set."""
+    path.write_text("by hand\n")
+    in_a_minute = time.time() + 60
+    os.utime(path, (in_a_minute, in_a_minute))
+
+
 @needs_git
-async def test_what_the_user_changed_after_the_answer_is_not_undone_unasked(tmp_path: Path) -> None:
+async def test_what_the_user_changed_after_the_answer_is_not_undone_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
         await asks(conversation)
-        (work / "own.txt").write_text("by hand\n")
+        by_hand_in_a_minute(work / "own.txt")
+        await say_ended(conversation, monkeypatch, 30)
         await run_slash_command("/undo", conversation, terminal)
-        assert terminal.notes == ["error: changed since the answer ended: own.txt; /undo all takes that back, too"]
+        assert terminal.notes == ["error: you may have changed own.txt; /undo all undoes that, too"]
         assert (work / "notes.txt").read_text() == "two\n"
         await run_slash_command("/undo all", conversation, terminal)
         assert not (work / "own.txt").exists()
@@ -98,9 +127,78 @@ async def test_what_the_user_changed_after_the_answer_is_not_undone_unasked(tmp_
 
 
 @needs_git
+async def test_what_the_user_changed_before_a_later_turn_is_not_undone_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chatting(tmp_path, CHANGE, reply("Done."), LOOK) as (terminal, conversation, work):
+        await asks(conversation)
+        by_hand_in_a_minute(work / "own.txt")
+        await asks(conversation)
+        await say_ended(conversation, monkeypatch, 30, 120)
+        await run_slash_command("/undo", conversation, terminal)
+        assert terminal.notes == ["error: you may have changed own.txt; /undo all undoes that, too"]
+        assert (work / "notes.txt").read_text() == "two\n"
+
+
+@needs_git
+async def test_a_file_that_came_with_an_old_time_is_not_undone_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
+        await asks(conversation)
+        (work / "own.txt").write_text("by hand\n")
+        os.utime(work / "own.txt", (0, 0))
+        await say_ended(conversation, monkeypatch, -60)
+        await run_slash_command("/undo", conversation, terminal)
+        assert "own.txt" in terminal.notes[0]
+        assert (work / "own.txt").exists()
+
+
+@needs_git
+@pytest.mark.parametrize("line", ["write", "rm notes.txt"])
+async def test_a_turn_without_an_end_is_not_undone_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """It runs elsewhere, or its process was killed: what it changed and what the user did look the same."""
+    change = CHANGE if line == "write" else reply(call("terminal", {"command": line}))
+    async with chatting(tmp_path, change) as (terminal, conversation, work):
+        await conversation.approve_all(on=True)
+        await asks(conversation)
+        await say_ended(conversation, monkeypatch, None)
+        await run_slash_command("/undo", conversation, terminal)
+        assert terminal.notes == ["error: you may have changed notes.txt; /undo all undoes that, too"]
+        await run_slash_command("/undo all", conversation, terminal)
+        assert (work / "notes.txt").read_text() == "one\n"
+
+
+@needs_git
+async def test_a_word_that_undo_does_not_know_undoes_nothing(tmp_path: Path) -> None:
+    async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
+        await asks(conversation)
+        await run_slash_command("/undo notes.txt", conversation, terminal)
+        assert (work / "notes.txt").read_text() == "two\n"
+        await run_slash_command("/help", conversation, terminal)
+    assert all("/undo all" in note or "/undo [all]" in note for note in terminal.notes)
+
+
+@needs_git
+@pytest.mark.parametrize("name", ["notes.txt", "own.txt"])
+async def test_what_the_user_changed_after_an_undo_is_not_lost_when_that_is_undone(tmp_path: Path, name: str) -> None:
+    async with chatting(tmp_path, CHANGE) as (terminal, conversation, work):
+        await asks(conversation)
+        await run_slash_command("/undo", conversation, terminal)
+        (work / name).write_text("by hand\n")
+        await run_slash_command("/undo", conversation, terminal)
+        assert terminal.notes[1:] == [f"error: you may have changed {name}; /undo all undoes that, too"]
+        assert (work / name).read_text() == "by hand\n"
+        await run_slash_command("/undo all", conversation, terminal)
+        assert (work / "notes.txt").read_text() == "two\n"
+        assert not (work / "own.txt").exists()
+
+
+@needs_git
 async def test_a_turn_that_only_reads_hides_no_earlier_change(tmp_path: Path) -> None:
-    look = reply(call("terminal", {"command": "ls"}))
-    async with chatting(tmp_path, CHANGE, reply("Done."), look) as (terminal, conversation, work):
+    async with chatting(tmp_path, CHANGE, reply("Done."), LOOK) as (terminal, conversation, work):
         await asks(conversation)
         await asks(conversation)
         await run_slash_command("/undo", conversation, terminal)

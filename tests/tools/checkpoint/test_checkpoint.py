@@ -15,7 +15,8 @@ import pytest
 
 from tailrace.agent.tool_runner import Snapshots
 from tailrace.tools.checkpoint import checkpoint as checkpointing
-from tailrace.tools.checkpoint.checkpoint import CheckpointError, Checkpoints, SnapshotLimits, TurnSnapshots
+from tailrace.tools.checkpoint.checkpoint import Checkpoints, SnapshotLimits, TurnSnapshots
+from tailrace.tools.checkpoint.store import CheckpointError
 from tools.tool_context import Workplace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -323,7 +324,8 @@ def test_old_checkpoints_go(here: Workplace, home: Path, monkeypatch: pytest.Mon
         made.take_snapshot(str(number))
         assert len(made.all()) <= 5
     labels = [checkpoint.label for checkpoint in made.all()]
-    assert labels == ["7", "6", "5", "4", "3"][: len(labels)]
+    assert labels == ["7", "6", "5", "4", "3"]
+    here.write("a", "later")
     roll_back(made, len(labels))
     assert (here.directory / "a").read_text(encoding="utf-8") == f"state {labels[-1]}"
 
@@ -419,6 +421,32 @@ async def test_a_turn_that_goes_on_after_a_crash_has_its_checkpoint(here: Workpl
     assert len(made.all()) == 1
     await TurnSnapshots(home / "checkpoints", here.directory, turn="run_2").before_change()
     assert len(made.all()) == 2
+
+
+def test_what_a_turn_left_as_it_was_is_the_checkpoint_of_the_next_one(here: Workplace, made: Checkpoints) -> None:
+    here.write("a", "one")
+    assert made.take_snapshot("look", turn="run_1")
+    assert made.take_snapshot("change", turn="run_2")
+    assert not made.take_snapshot("change", turn="run_2")
+    assert [(each.label, each.turn) for each in made.all()] == [("change", "run_2")]
+    here.write("a", "two")
+    made.take_snapshot("look again", turn="run_3")
+    roll_back(made, 2)
+    assert roll_back(made) == [("change", "a")]  # though the rollback's own checkpoint is as run_3 found it
+    assert [each.turn for each in made.all()] == ["", "", "run_2"]
+
+
+def test_a_rollback_notes_where_it_went_though_its_own_checkpoint_is_there(here: Workplace, made: Checkpoints) -> None:
+    for content in ("one", "two"):
+        here.write("a", content)
+        made.take_snapshot(content)
+    for number in (1, 3):
+        here.write("a", "three")
+        roll_back(made, number)
+    assert len(made.all()) == 3
+    assert made.edited(made.plan(), made.all()[0].restored) == []
+    here.write("a", "by hand")
+    assert made.edited(made.plan(), made.all()[0].restored) == ["a"]
 
 
 async def test_a_checkpoint_that_failed_is_tried_again(here: Workplace, home: Path) -> None:

@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from difflib import get_close_matches
 from itertools import takewhile
 from math import inf
@@ -291,11 +290,13 @@ class _LastChange(NamedTuple):
     checkpoints: Checkpoints
     plan: RollbackPlan
     is_undo: bool  # the last change was one; the way back is to do it again
-    by_hand: list[str]  # changed after the answer, which cannot be the agent's doing
+    by_hand: list[str]  # changed after that undo or the end of the turn, or perhaps: the turn has no end
 
 
 async def _undo(call: SlashCall) -> None:
     """Back to before the last change of a file; once more brings that back. Stops an answer only where there is one."""
+    if call.argument not in ("", "all"):
+        raise TailraceError("/undo undoes the last changes of files, /undo all also what you changed since")
     change = await _last_change(call.conversation)
     if change is not None and await call.surface.interrupt():
         change = await _last_change(call.conversation)
@@ -304,7 +305,7 @@ async def _undo(call: SlashCall) -> None:
         return
     if change.by_hand and call.argument != "all":
         names = ", ".join(change.by_hand[:LISTED_CHANGES])
-        raise TailraceError(f"changed since the answer ended: {names}; /undo all takes that back, too")
+        raise TailraceError(f"you may have changed {names}; /undo all undoes that, too")
     await asyncio.to_thread(change.checkpoints.restore, change.plan)
     done, again = ("brought back", "takes it back") if change.is_undo else ("taken back", "brings it back")
     paths = "\n".join(f"{_UNDONE[each.kind]} {each.path}" for each in change.plan.changes)
@@ -332,14 +333,24 @@ def _change_of(runs: Sequence[Run], root: Path, directory: Path) -> _LastChange 
 
     checkpoints = Checkpoints(root, directory)
     own = {"", *(run.id for run in runs)}
+    ends = {run.id: run.finished.at for run in runs if run.finished}
     kept = list(takewhile(lambda each: each.turn in own, checkpoints.all()))
     for each in kept if any(each.turn for each in kept) else ():
         if (plan := checkpoints.plan(each.number)).changes:
-            ended_at = max((run.finished.at if run.finished else inf for run in runs), default=inf)
-            existing = [change.path for change in plan.changes if each.turn and change.kind != "create"]
-            by_hand = [path for path in existing if os.lstat(directory / path).st_mtime > ended_at]
+            if each.turn:
+                ended_at = ends.get(each.turn, -inf)
+                by_hand = [change.path for change in plan.changes if _changed_at(directory / change.path) > ended_at]
+            else:
+                by_hand = checkpoints.edited(plan, each.restored)
             return _LastChange(checkpoints, plan, not each.turn, by_hand)
     return None
+
+
+def _changed_at(path: Path) -> float:
+    """0 where nothing is. A file that was moved or copied here may bring an old time of its content along."""
+    with suppress(OSError):
+        return max((status := path.lstat()).st_mtime, status.st_ctime)
+    return 0.0
 
 
 async def _plan(call: SlashCall) -> None:

@@ -25,20 +25,9 @@ from tailrace.tools.search.ignore import IgnoreRules
 from tailrace.values.validation_words import decoding_problem
 
 log = logging.getLogger("tailrace.checkpoints")
-__all__ = [
-    "QUICK",
-    "Change",
-    "Checkpoint",
-    "CheckpointError",
-    "Checkpoints",
-    "RollbackPlan",
-    "SnapshotLimits",
-    "TurnSnapshots",
-]
 _LINK: Final = "120000"
 _EXECUTABLE: Final = "100755"
 _SPARE: Final = 10  # this many past the limit before the store is cleaned: cleaning takes a while
-
 MB: Final = 1024 * 1024
 
 
@@ -119,6 +108,7 @@ class _Note(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str = ""
     turn: str = ""
     skipped: tuple[str, ...] = ()  # existed then, was not saved: none of our business when we restore
+    restored: str = ""  # the tree that the rollback went back to
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -128,6 +118,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     at: float  # seconds since the epoch
     label: str
     turn: str = ""
+    restored: str = ""  # the tree that the rollback went back to
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -161,14 +152,17 @@ class Checkpoints:
         self._store = SnapshotStore(root / name, self._directory)
 
     def take_snapshot(self, label: str = "", *, turn: str = "") -> bool:
-        """Keeps the directory as it is now. Not where the latest checkpoint is just the same, or was taken in this
-        very turn already: then it returns False."""
+        """Keeps the directory as it is now; where the latest checkpoint is just the same, it becomes this turn's. False
+        where it is this turn's already."""
         with self._store.locked():
             commits = self._store.commits()
             if turn and commits and _note(commits[0]).turn == turn:
                 return False
-            tree, found = self._now()
-            return self._keep(commits, tree, _note_of(found, label, turn))
+            tree, skipped = self._now()
+            is_kept = self._keep(commits, tree, _Note(label, turn, skipped))
+            if len(commits) >= self._limits.keep + _SPARE:  # never in a rollback: it may go back to one of these
+                self._store.forget(commit.number for commit in commits[self._limits.keep - 1 :])
+            return is_kept
 
     def all(self) -> list[Checkpoint]:
         """Latest first."""
@@ -176,7 +170,7 @@ class Checkpoints:
             return []
         with self._store.locked():
             return [
-                Checkpoint(number, commit.at, (note := _note(commit)).label, note.turn)
+                Checkpoint(number, commit.at, (note := _note(commit)).label, note.turn, note.restored)
                 for number, commit in enumerate(self._store.commits(), 1)
             ]
 
@@ -185,7 +179,18 @@ class Checkpoints:
         if not self._store.exists:
             raise self._no_checkpoint()
         with self._store.locked():
-            return self._plan(number)
+            wanted = self._commit(self._store.commits(), number)
+            tree, skipped = self._now()
+            before, after = self._store.entries(tree), self._store.entries(wanted.tree)
+            unknown_then, unsaved_now = _Paths(_note(wanted).skipped), _Paths(skipped)
+            changes = [
+                Change("change" if path in before else "create", path)
+                for path, saved in after.items()
+                if before.get(path) != saved and path not in unsaved_now
+            ]
+            changes += [Change("delete", path) for path in before if path not in after and path not in unknown_then]
+            left = tuple(path for path in after if path not in before and path in unsaved_now)
+            return RollbackPlan(number, tuple(sorted(changes, key=lambda change: change.path)), left, tree, wanted.tree)
 
     def diff(self, plan: RollbackPlan, *, back: bool = True) -> str:
         """What the plan would change; or, not `back`, what has changed since that checkpoint."""
@@ -193,44 +198,37 @@ class Checkpoints:
         with self._store.locked():
             return self._store.diff(*trees)
 
+    def edited(self, plan: RollbackPlan, tree: str) -> list[str]:
+        """What the plan would change and is not as in this tree, now."""
+        with self._store.locked():
+            now, then = self._store.entries(plan.now), self._store.entries(tree) if tree else {}
+        return [change.path for change in plan.changes if now.get(change.path) != then.get(change.path)]
+
     def restore(self, plan: RollbackPlan) -> None:
         """Does what was planned, after a checkpoint of how it is now. Refuses where the directory or the checkpoints
         have changed since the plan was made."""
         with self._store.locked():
-            tree, found = self._now()
+            tree, skipped = self._now()
             commits = self._store.commits()
             if (self._commit(commits, plan.number).tree, tree) != (plan.target, plan.now):
                 raise CheckpointError("something has changed since this was planned: look at what it would do again")
             at = time.localtime(self._commit(commits, plan.number).at)
-            self._keep(commits, tree, _note_of(found, time.strftime("before the rollback to %Y-%m-%d %H:%M:%S", at)))
+            label = time.strftime("before the rollback to %Y-%m-%d %H:%M:%S", at)
+            self._keep(commits, tree, _Note(label, skipped=skipped, restored=plan.target))
             self._apply(plan)
 
-    def _now(self) -> tuple[str, Listing]:
+    def _now(self) -> tuple[str, tuple[str, ...]]:
+        """The tree, and what exists and is not part of it."""
         found = listing(self._directory, self._apart, self._limits)
-        return self._store.tree_of(found.files), found
+        return self._store.tree_of(found.files), tuple(map(_text, found.skipped))
 
     def _keep(self, commits: list[Commit], tree: str, note: _Note) -> bool:
-        if commits and commits[0].tree == tree:
+        is_same = bool(commits) and commits[0].tree == tree
+        if is_same and _note(commits[0]).turn == note.turn and not note.restored:
             return False
-        number = commits[0].number + 1 if commits else 1
+        number = commits[0].number + (not is_same) if commits else 1
         self._store.commit(tree, number, msgspec.json.encode(note).decode())
-        if len(commits) >= self._limits.keep + _SPARE:
-            self._store.forget(commit.number for commit in commits[self._limits.keep - 1 :])
         return True
-
-    def _plan(self, number: int) -> RollbackPlan:
-        wanted = self._commit(self._store.commits(), number)
-        tree, found = self._now()
-        before, after = self._store.entries(tree), self._store.entries(wanted.tree)
-        unknown_then, unsaved_now = _Paths(_note(wanted).skipped), _Paths(map(_text, found.skipped))
-        changes = [
-            Change("change" if path in before else "create", path)
-            for path, saved in after.items()
-            if before.get(path) != saved and path not in unsaved_now
-        ]
-        changes += [Change("delete", path) for path in before if path not in after and path not in unknown_then]
-        left = tuple(path for path in after if path not in before and path in unsaved_now)
-        return RollbackPlan(number, tuple(sorted(changes, key=lambda change: change.path)), left, tree, wanted.tree)
 
     def _commit(self, commits: list[Commit], number: int) -> Commit:
         if not commits:
@@ -308,18 +306,12 @@ class _Paths:
 
     def __contains__(self, path: str) -> bool:
         text = _text(path)
-        return text in self._paths or any(
-            text[:at] in self._paths for at, character in enumerate(text) if character == "/"
-        )
+        return any(text[:at] in self._paths for at, character in enumerate(f"{text}/") if character == "/")
 
 
 def _text(path: str) -> str:
     """A name that is no text, in text."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _note_of(found: Listing, label: str, turn: str = "") -> _Note:
-    return _Note(label, turn, tuple(map(_text, found.skipped)))
 
 
 def _note(commit: Commit) -> _Note:

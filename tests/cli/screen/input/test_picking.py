@@ -21,7 +21,7 @@ from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.events import Decision
 
-UP, DOWN, ESCAPE, TAB = "\x1b[A", "\x1b[B", "\x1b", "\t"
+UP, DOWN, LEFT, ESCAPE, TAB = "\x1b[A", "\x1b[B", "\x1b[D", "\x1b", "\t"
 COMMANDS = [
     Choice("/resume", "/resume", "continue an earlier session", takes_more=True),
     Choice("/retry", "/retry", "ask the last question again"),
@@ -118,6 +118,17 @@ async def test_the_arrows_pick_a_file_for_the_last_word(person: User) -> None:
     assert person.screen.typed == "Compare @notes.md and @src/"
     person.types("n", TAB, "\r")
     assert person.lines == ["Compare @notes.md and @src/notes.py "]
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [(("/sto", LEFT, TAB), "/sto"), (("See @s", LEFT, TAB), "See @s"), (("See @ b", LEFT, LEFT, "s", TAB), "See @s b")],
+)
+async def test_nothing_is_completed_inside_the_line(person: User, keys: tuple[str, ...], line: str) -> None:
+    person.types(*keys)
+    assert person.screen.typed == line
+    person.types("\x05", DOWN, "\r")  # at its end no old list is left to pick from
+    assert person.lines == [line]
 
 
 @pytest.mark.parametrize("line", ["/yol", "/stop", "/re", "no command"])

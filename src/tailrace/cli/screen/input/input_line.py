@@ -7,6 +7,7 @@ of commands opens with "/", one of files with "@": the arrows pick from it. Know
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
@@ -100,6 +101,7 @@ class InputLine:
         self._texts = FoldedTexts()
         self.buffer = Buffer(history=history, multiline=True)
         self.buffer.on_text_changed += lambda _: self._changed()
+        self.buffer.on_cursor_position_changed += lambda _: self.list.offer(self.list.choices if self._at_end() else ())
 
     def follow_menu(self) -> None:
         """An approval takes the line; the message comes back afterwards, and nothing else does. Called before each key
@@ -189,7 +191,7 @@ class InputLine:
 
     def _changed(self) -> None:
         self._recalls = False
-        self.list.offer(self._offered() if self._menu.asked is None else ())
+        self.list.offer(self._offered() if self._menu.asked is None and self._at_end() else ())
         if self._menu.asked is None:
             self._menu.key_was_pressed()
 
@@ -231,26 +233,27 @@ class InputLine:
     # ── completion ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _offered(self) -> list[Choice]:
-        """What the text before the cursor may become: a command, or the same with the name of a file; nothing where it
-        is one already."""
-        typed = self.buffer.document.text_before_cursor
+        """What the text may become: a command, or the same with the name of a file; nothing where it is one already."""
+        typed = self.buffer.text
         word = typed[max(typed.rfind(" "), typed.rfind("\n")) + 1 :]
         if word.startswith("@"):
             names, before = self._words(word), typed.removesuffix(word)
             found = [Choice(before + name, name, takes_more=True) for name in names]
         else:
-            found = [each for each in self._commands if typed and each.value.startswith(self.buffer.text)]
+            found = [each for each in self._commands if typed and each.value.startswith(typed)]
         return found if [each.value for each in found] != [typed] else []
 
     def _complete(self, _event: KeyPressEvent) -> None:
-        if not self.list.choices:
-            return
         found = [self.list.marked.value] if self.list.was_moved else [each.value for each in self.list.choices]
-        whole = _common_start(found)
-        self._put(whole + " " * (len(found) == 1 and not whole.endswith("/")))
+        if found:
+            whole = os.path.commonprefix(found)  # noqa: RUF071 - by character
+            self._put(whole + " " * (len(found) == 1 and not whole.endswith("/")))
+
+    def _at_end(self) -> bool:
+        return self.buffer.document.is_cursor_at_the_end  # inside the line nothing is completed
 
     def _put(self, text: str) -> None:
-        """In the place of what stands before the cursor."""
+        """In the place of the whole line, with the cursor at its end."""
         self.buffer.delete_before_cursor(self.buffer.cursor_position)
         self.buffer.insert_text(text)
 
@@ -261,11 +264,3 @@ def _nothing(event: KeyPressEvent) -> None:
 
 def _new_line(event: KeyPressEvent) -> None:
     event.current_buffer.newline(copy_margin=False)
-
-
-def _common_start(words: list[str]) -> str:
-    first, last = min(words), max(words)
-    for at, char in enumerate(first):
-        if char != last[at]:
-            return first[:at]
-    return first
