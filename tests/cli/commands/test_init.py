@@ -49,6 +49,7 @@ def test_init_suggests_whose_key_is_set_and_names_what_is_missing(tmp_path: Path
     assert (done.returncode, done.stderr.splitlines()[1]) == (0, f"next: export OPENAI_API_KEY=…, then {PROGRAM}")
     config = load({}, tmp_path)
     assert (config.model.provider, config.model.name) == ("openai", "some: model")
+    assert config.approvals.wait_s(in_chat=True) == 900  # it leaves the defaults as they are
     assert "sk-set" not in (tmp_path / "config.yaml").read_text()
 
 
