@@ -108,6 +108,8 @@ def test_a_session_to_pick_says_what_was_asked_and_when() -> None:
     assert first.as_choice(1000.0) == Choice("diary", "Why?", "just now · 1 turn · not finished")
     second = SessionSummary("ses_5e816a78", "How " * 40, 500, -20_000.0).as_choice(1000.0)
     assert (len(second.label), second.about) == (60, "5h ago · 500 turns")
+    chat = SessionSummary("telegram:7", "Why?", 2, 990.0, is_own=False)
+    assert chat.as_choice(1000.0).about == "just now · 2 turns · telegram:7"
 
 
 # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────

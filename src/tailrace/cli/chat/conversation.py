@@ -58,11 +58,13 @@ class SessionSummary(msgspec.Struct, frozen=True):
     at: float
     unfinished: Run | None = None
     taken_over: bool = False
+    is_own: bool = True  # of a terminal, not of a chat, the page or a program
 
     def as_choice(self, now: float) -> Choice:
         turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
         state = " · not finished" if self.unfinished else ""
-        return Choice(self.id, sanitized_line(self.question, 60), f"{age(now - self.at)} · {turns}{state}")
+        source = "" if self.is_own else f" · {sanitized_line(self.id, 40)}"
+        return Choice(self.id, sanitized_line(self.question, 60), f"{age(now - self.at)} · {turns}{state}{source}")
 
 
 def age(seconds: float) -> str:
@@ -85,6 +87,7 @@ def sessions_of(runs: Sequence[Run]) -> list[SessionSummary]:
             len(own),
             own[0].created_at,
             next((run for run in own if run.state not in ENDED), None),
+            is_own=own[-1].new.input.get("requester") == REQUESTER,
         )
         for name, own in by_session.items()
     ]

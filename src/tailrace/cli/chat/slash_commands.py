@@ -242,7 +242,7 @@ async def _picked_session(call: SlashCall) -> SessionSummary | None:
     here = next((each for each in sessions if each.id == call.conversation.session), None)
     if here is not None and here.unfinished is not None:
         return here
-    others = [each for each in sessions if each is not here][:MAX_CHOICES]
+    others = sorted([each for each in sessions if each is not here], key=lambda each: not each.is_own)[:MAX_CHOICES]
     if not others:
         raise TailraceError("there is no other conversation to resume")
     picked = await call.surface.choose([each.as_choice(now()) for each in others])
