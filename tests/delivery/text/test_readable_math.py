@@ -16,6 +16,7 @@ from tailrace.delivery.text.readable_math import in_unicode, readable
     [
         (r"$\sum_{i=1}^{n} i = \frac{n(n+1)}{2}$", "∑ᵢ₌₁ⁿ i = (n(n+1))/2"),
         (r"\(E = mc^2\)", "E = mc²"),
+        ("$E = mc^2$[^1]", "E = mc²[^1]"),  # no further power
         (r"\[ \int_0^\infty e^{-x} dx \]", "∫₀^∞ e⁻ˣ dx"),
         ("$$\nx_{ij} \\le \\lambda\n$$", "xᵢⱼ ≤ λ"),
         (r"$\sqrt{\pi} \approx 1.77$", "√π ≈ 1.77"),

@@ -14,7 +14,7 @@ _READABLE: Final = re.compile(
     r"(?P<kept>(?<!`)(?P<ticks>`++)[\s\S]{1,600}?(?<!`)(?P=ticks)(?!`)|\]\([^()\s]{1,2000}\)|https?://[^\s)]{1,2000})"
     rf"|\$\$(?P<block>{_SPAN})\$\$|\\\[(?P<display>{_SPAN})\\\]|\\\((?P<inline>{_SPAN})\\\)"
     r"|(?<![\\$\w])\$(?P<dollar>(?!\s)[^$\n`]{1,200}(?<!\s))\$(?!\w)"
-    r"|\[\^(?P<note>\d{1,3})\](?:: ?)?"
+    r"|(?<![$])(?<!\\[)\]])\[\^(?P<note>\d{1,3})\](?:: ?)?"
 )
 _MARKS: Final = re.compile(r"([\\*_\[\]<>~|`#])")
 _TOKEN: Final = re.compile(r"\\[A-Za-z]+|\\.|[{}^_]|[^\\{}^_]", re.DOTALL)
