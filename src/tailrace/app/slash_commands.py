@@ -20,7 +20,6 @@ from tailrace.app import App
 from tailrace.app.usage.spending import spent_in
 from tailrace.messages import Value
 from tailrace.providers.prices import load_prices
-from tailrace.system.extras import install_command
 
 Surface = Literal["terminal", "chat", "page"]
 _NEAR_COMMAND = 0.66  # difflib's ratio: "nwe" is near "new", and no directory at the root of a disk is near anything
@@ -141,7 +140,7 @@ async def _cost(app: App, session: str, _argument: str) -> str:
     await load_prices()
     spending = await spent_in(app, session)
     is_unpriced = spending.calls and spending.cost_usd is None and find_spec("genai_prices") is None
-    return spending.table() + (f"\nprices come with an extra: {install_command('prices')}" if is_unpriced else "")
+    return spending.table() + ("\nprices come with Tailrace's extra `prices`" if is_unpriced else "")
 
 
 SlashAnswer = Callable[[App, str, str], Awaitable[str]]
