@@ -1,5 +1,7 @@
 // A conversation as a file that anyone can read: what is shown, with its styles, and nothing that runs.
 
+import { saveFile } from "../net/save_file.js";
+
 const STYLES = ["variables", "base", "conversation", "answer", "approvals"];
 const NOT_SHARED = "button, form, svg, [hidden], .activity, .next-messages, .actions, .versions, .earlier-runs";
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
@@ -25,15 +27,7 @@ export async function shareConversation(log, title) {
   for (const node of said.querySelectorAll("[href^='/']")) node.removeAttribute("href");
   shared.body.className = "shared";
   shared.body.append(name, ...said.childNodes);
-  save(`<!doctype html>\n${shared.documentElement.outerHTML}`, `${fileName(title)}.html`);
+  saveFile(`<!doctype html>\n${shared.documentElement.outerHTML}`, `${fileName(title)}.html`, "text/html");
 }
 
 const fileName = (title) => title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "conversation";
-
-function save(text, name) {
-  const address = URL.createObjectURL(new Blob([text], { type: "text/html" }));
-  const link = document.createElement("a");
-  Object.assign(link, { href: address, download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}

@@ -1,6 +1,7 @@
 // A run as the server has it: its timeline and its events.
 
 import { ask } from "../net/api.js";
+import { saveFile } from "../net/save_file.js";
 import { events } from "../net/sse.js";
 
 const path = (id, rest) => `/runs/${encodeURIComponent(id)}/${rest}`;
@@ -35,9 +36,5 @@ export async function followEvents(id, seq, { thinking, signal }, hear) {
 /** Saves the run as a file that needs nothing else. */
 export async function saveExport(id, { thinking }) {
   const response = await ask(path(id, `export?reasoning=${thinking}`));
-  const address = URL.createObjectURL(await response.blob());
-  const link = document.createElement("a");
-  Object.assign(link, { href: address, download: `${id}.html` });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  saveFile(await response.blob(), `${id}.html`);
 }

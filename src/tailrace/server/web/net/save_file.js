@@ -12,5 +12,5 @@ export function saveFile(content, name, type = "text/csv") {
   const file = content instanceof Blob ? content : new Blob([content], { type });
   const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(file), download: name });
   link.click();
-  URL.revokeObjectURL(link.href);
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
