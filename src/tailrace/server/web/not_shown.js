@@ -1,6 +1,6 @@
 // What stands in the place of a run or an instance that cannot be shown: why not, and the ways on from there.
 
-import { element } from "./answer/dom.js";
+import { element, link } from "./answer/dom.js";
 import { wordsOf } from "./net/api.js";
 
 const MAX_ID = 60; // characters of an address that are repeated
@@ -19,9 +19,3 @@ export function notShown(kind, id, error) {
 
 /** Links of the bar above a run or an instance: to the conversations, and to the table of the runs. */
 export const waysBack = () => [link("Tailrace", "/", "home"), link("Runs", "/?runs", "way")];
-
-function link(words, href, name = "") {
-  const made = element("a", [words], name);
-  made.href = href;
-  return made;
-}

@@ -18,6 +18,12 @@ export function fill(target, children) {
   for (const child of children) target.append(child);
 }
 
+export function link(label, address, name = "") {
+  const made = element("a", [label], name);
+  made.href = address;
+  return made;
+}
+
 export function button(label, action, name = "") {
   const made = element("button", [label], name);
   made.type = "button";

@@ -1,6 +1,6 @@
 // What people say to a run that is under way: greyed below its answer until the model is given it, then in its place.
 
-import { make } from "./dom.js";
+import { button, element, make } from "./dom.js";
 
 /** What was said, as it is shown; images are counted. */
 export function inputText(input) {
@@ -21,16 +21,11 @@ export class NextMessages {
   add({ steer_id: id, input }, words = inputText(input)) {
     if (this.lines.has(id)) return;
     const line = make("div", "question next");
-    const mark = make("span", "mark");
-    mark.textContent = "next";
-    line.append(mark, words);
+    line.append(element("span", ["next"], "mark"), words);
     if (this.takeBack) {
-      const button = make("button", "quiet");
-      button.type = "button";
-      button.textContent = "Take back";
-      button.title = "Esc";
-      button.addEventListener("click", () => this.takeBack(id));
-      line.append(button);
+      const back = button("Take back", () => this.takeBack(id), "quiet");
+      back.title = "Esc";
+      line.append(back);
     }
     this.lines.set(id, line);
     this.node.append(line);

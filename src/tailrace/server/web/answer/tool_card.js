@@ -2,7 +2,7 @@
 // output and what the call changed. What is behind it is made when it is opened.
 
 import { CodeBlock, languageOfFile } from "./code/code_block.js";
-import { element, fill, make } from "./dom.js";
+import { element, fill, link, make } from "./dom.js";
 import { seconds } from "./words.js";
 
 const EXIT = /\[(exit code \d+|ended by signal \d+|ended after \d+ s)[^\]\n]*\]$/;
@@ -155,10 +155,9 @@ export class ToolCard {
   runParts() {
     if (!this.run) return [];
     if (!this.openRun) return this.steps.map((step) => element("p", [`▸ ${step}`], "soft"));
-    const link = element("a", ["Inspect this run"], "soft");
-    link.href = `/?run=${encodeURIComponent(this.run)}`;
+    const inspect = link("Inspect this run", `/?run=${encodeURIComponent(this.run)}`, "soft");
     this.shownRun ??= this.openRun(this.run);
-    return [this.shownRun, element("p", [link])];
+    return [this.shownRun, element("p", [inspect])];
   }
 
   outputParts() {

@@ -1,5 +1,6 @@
 // What is sent beside a message: images as they are, text files as text. Chosen, dropped or pasted.
 
+import { element, make } from "../answer/dom.js";
 import { iconButton } from "../icons.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/webp", "image/gif"]);
@@ -63,22 +64,19 @@ export class Attachments {
   }
 
   chip(item) {
-    const chip = document.createElement("li");
-    chip.className = "chip";
+    const chip = make("li", "chip");
     if (item.part.image_url) {
-      const picture = document.createElement("img");
+      const picture = make("img");
       picture.src = item.part.image_url.url;
       picture.alt = "";
       chip.append(picture);
     }
-    const name = document.createElement("span");
-    name.textContent = item.name;
     const remove = iconButton("x", `Remove ${item.name}`, () => {
       this.items = this.items.filter((other) => other !== item);
       this.draw();
       document.getElementById("message").focus();
     });
-    chip.append(name, remove);
+    chip.append(element("span", [item.name]), remove);
     return chip;
   }
 }

@@ -2,7 +2,7 @@
 // connection that breaks is taken up again after the last event that was seen.
 
 import { offerActions } from "../answer/actions.js";
-import { make } from "../answer/dom.js";
+import { button, make } from "../answer/dom.js";
 import { RunView } from "../answer/runview.js";
 import { approveOnce } from "../approvals/waiting.js";
 import { ask, newId, post, read } from "../net/api.js";
@@ -304,12 +304,7 @@ export class Conversation {
 
   offerEarlier() {
     if (!this.earlier) return;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "quiet earlier-runs";
-    button.textContent = "Earlier messages";
-    button.addEventListener("click", () => this.showEarlier(button).catch(this.complain));
-    this.log.prepend(button);
+    this.log.prepend(button("Earlier messages", (pressed) => this.showEarlier(pressed).catch(this.complain), "quiet earlier-runs"));
   }
 
   async showEarlier(button) {

@@ -1,6 +1,6 @@
 // What stands where nothing was asked yet: the mark, three things to try, and small below them who answers and where.
 
-import { button, element } from "../answer/dom.js";
+import { button, element, link } from "../answer/dom.js";
 import { icon } from "../icons.js";
 
 const ICONS = ["search", "file-text", "list"]; // of the things to try
@@ -39,8 +39,7 @@ export function drawEmpty(node, about, choose) {
 
 /** There is no conversation of this name. */
 export function drawMissing(node) {
-  const back = element("a", ["To a new conversation"]);
-  back.href = "/";
+  const back = link("To a new conversation", "/");
   const words = element("p", ["It was deleted, or its address is wrong. A message begins it anew under this name. ", back]);
   node.replaceChildren(heading("This conversation is not here"), words);
 }

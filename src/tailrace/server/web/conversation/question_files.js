@@ -1,5 +1,7 @@
 // A question and the text files that were sent with it: in its text, and apart from it on the screen.
 
+import { element } from "../answer/dom.js";
+
 // A text file stands in the question as this block, after what the person wrote.
 const BLOCK = /\n\n<file name="([^"\n]*)">\n[\s\S]*?\n<\/file>(?=\n\n<file name="|$)/g;
 
@@ -17,14 +19,5 @@ export function filesOf(question) {
 export const titleOf = (title) => title.replace(/\s*<file name="[\s\S]*$/, "");
 
 /** The names of files, below a question. */
-export function fileChips(files) {
-  const list = document.createElement("span");
-  list.className = "question-files";
-  for (const name of files) {
-    const chip = document.createElement("span");
-    chip.className = "chip";
-    chip.textContent = name;
-    list.append(chip);
-  }
-  return list;
-}
+export const fileChips = (files) =>
+  element("span", files.map((name) => element("span", [name], "chip")), "question-files");

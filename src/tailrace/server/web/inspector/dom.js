@@ -8,19 +8,6 @@ export function make(tag, name = "", ...children) {
   return made;
 }
 
-export function button(label, action, name = "") {
-  const made = make("button", name, label);
-  made.type = "button";
-  made.addEventListener("click", () => action(made));
-  return made;
-}
-
-export function link(label, href, name = "") {
-  const made = make("a", name, label);
-  made.href = href;
-  return made;
-}
-
 const SVG = "http://www.w3.org/2000/svg";
 
 export function svg(tag, attributes, ...children) {

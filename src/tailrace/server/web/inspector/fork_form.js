@@ -1,8 +1,9 @@
 // A fork from any event of a run: with another message or another model, or simply once more.
 
+import { button } from "../answer/dom.js";
 import { ask, newId, post } from "../net/api.js";
 import { tellRefusal } from "../net/reached.js";
-import { button, make } from "./dom.js";
+import { make } from "./dom.js";
 import { nameOf } from "./words.js";
 
 /** Asks for the message and the model, and begins the fork. `begun(fork)` gets what the server says of it. */

@@ -1,9 +1,11 @@
 // What a run is, at a glance: its question, how it ended, how long it took, what it cost.
 
+import { button, link } from "../answer/dom.js";
 import { INTERRUPTED } from "../answer/failure.js";
+import { tokens } from "../answer/words.js";
 import { titleOf } from "../conversation/question_files.js";
-import { button, link, make } from "./dom.js";
-import { dollars, seconds, tokens } from "./words.js";
+import { make } from "./dom.js";
+import { dollars, seconds } from "./words.js";
 
 const CLOCK = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 

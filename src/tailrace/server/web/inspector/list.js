@@ -1,7 +1,9 @@
 // The items of a run as a list. Each opens to what belongs to it: arguments, output, changes, reasons.
 
-import { button, link, make } from "./dom.js";
-import { callWords, dollars, lengthOf, moment, nameOf, number, outcomeOf, seconds, titleOf, tokens, tone } from "./words.js";
+import { button, link } from "../answer/dom.js";
+import { count, tokens } from "../answer/words.js";
+import { make } from "./dom.js";
+import { callWords, dollars, lengthOf, moment, nameOf, outcomeOf, seconds, titleOf, tone } from "./words.js";
 
 const TITLE_CHARS = 160;
 const ABOVE_PX = 48; // of the list, over an item that it is scrolled to
@@ -126,7 +128,7 @@ function rowsOf(item) {
       return [
         ["Step", item.block_id],
         ["Model", callWords(item)],
-        ["Length", `${number(item.chars ?? 0)} characters in ${number(item.chunks ?? 0)} pieces`],
+        ["Length", `${count(item.chars ?? 0)} characters in ${count(item.chunks ?? 0)} pieces`],
         ["Speed", item.tokens_per_s ? `about ${item.tokens_per_s} tokens/s` : ""],
         place,
       ];

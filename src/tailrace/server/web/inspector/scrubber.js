@@ -1,6 +1,7 @@
 // The controls of a replay: where it is, whether it plays and how fast. `x` is a place on the axis, 0 to 1.
 
-import { button, make } from "./dom.js";
+import { button } from "../answer/dom.js";
+import { make } from "./dom.js";
 
 const STEPS = 1000;
 const SPEEDS = [1, 4, 16];

@@ -1,7 +1,8 @@
 // One run, or two side by side: header, lanes, replay and list, kept in step. Knows no server: it is given timelines and
 // events, by the page or by an exported file.
 
-import { button, make } from "./dom.js";
+import { button } from "../answer/dom.js";
+import { make } from "./dom.js";
 import { RunHeader } from "./header.js";
 import { Lanes } from "./lanes.js";
 import { ItemList } from "./list.js";

@@ -1,5 +1,6 @@
 // An item of a timeline in words: its name, one line that says what happened, and how it went.
 
+import { count } from "../answer/words.js";
 import { titleOf as withoutFiles } from "../conversation/question_files.js";
 
 /** 0.31 s, 12.4 s, 3 min 05 s */
@@ -38,17 +39,9 @@ function clock(value, digits) {
   return `${head}:${rest(whole - hours * 3600 - minutes * 60, digits)}`;
 }
 
-export const number = (value) => value.toLocaleString("en-US");
-
 export function dollars(value) {
   if (value === null || value === undefined) return "";
   return value && value < 0.01 ? `$${value.toPrecision(2)}` : `$${value.toFixed(2)}`;
-}
-
-export function tokens(usage) {
-  const { input_tokens: asked = 0, output_tokens: answered = 0, estimated_tokens: estimated = 0 } = usage ?? {};
-  const about = estimated ? "~" : ""; // its provider has not counted it
-  return asked || answered ? `${about}${number(asked)} in, ${about}${number(answered)} out` : "";
 }
 
 const OUTCOMES = {
@@ -110,7 +103,7 @@ export function titleOf(item) {
     case "text":
       return item.text.trim();
     case "reasoning":
-      return item.text?.trim() || `${number(item.chars ?? 0)} characters, hidden`;
+      return item.text?.trim() || `${count(item.chars ?? 0)} characters, hidden`;
     case "stall":
       return item.gave_up ? "gave up waiting" : "nothing came";
     case "notice":

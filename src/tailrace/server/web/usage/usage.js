@@ -1,6 +1,6 @@
 // What was used and what it cost: `/?usage`. By key and by model, today or over days; a key sees its own.
 
-import { button, element, make } from "../answer/dom.js";
+import { button, element, link, make } from "../answer/dom.js";
 import { read, wordsOf } from "../net/api.js";
 import { csvOf, saveFile } from "../net/save_file.js";
 import { frame } from "../operations/frame.js";
@@ -32,10 +32,9 @@ class UsageView {
   }
 
   choice(name) {
-    const link = element("a", [SPANS[name][0]]);
-    link.href = `/?usage=${name}`;
-    if (name === this.span) link.setAttribute("aria-current", "true");
-    return link;
+    const way = link(SPANS[name][0], `/?usage=${name}`);
+    if (name === this.span) way.setAttribute("aria-current", "true");
+    return way;
   }
 
   async open() {
