@@ -118,5 +118,5 @@ function field(label, name, options) {
 
 function scope(name) {
   const box = Object.assign(make("input"), { type: "checkbox", name: "scopes", value: name, checked: name === "models" || name === "runs" });
-  return element("label", [box, name], "ops-check");
+  return element("label", [box, name], "check");
 }
