@@ -1,7 +1,8 @@
 // An instance of a sequence: `/?instance=ID`. The graph lights up, each step streams in its card; a connection that
 // breaks is taken up again after the last event that was seen.
 
-import { button, element, make } from "../answer/dom.js";
+import { button, element, link, make } from "../answer/dom.js";
+import { elapsed, seconds, tokens } from "../answer/words.js";
 import { startInbox } from "../approvals/inbox.js";
 import { post, read, wordsOf } from "../net/api.js";
 import { follow } from "../net/follow.js";
@@ -33,7 +34,7 @@ class InstanceView {
     this.status.setAttribute("role", "status");
     this.badge = make("span", "instance-badge");
     this.time = make("span", "instance-facts");
-    this.controls = make("div", "instance-controls");
+    this.controls = make("div", "choices");
     this.failure = make("div", "instance-failure");
     this.failure.setAttribute("role", "alert");
     this.heading = make("h1");
@@ -115,9 +116,7 @@ class InstanceView {
     this.become(state);
     this.graph.end();
     if (error) this.failure.textContent = error.message;
-    const spent = usage && usage.input_tokens + usage.output_tokens;
-    const about = usage?.estimated_tokens ? "~" : ""; // their provider has not counted them
-    this.tokens = spent ? `${about}${usage.input_tokens} tokens in, ${about}${usage.output_tokens} out` : "";
+    this.tokens = tokens(usage);
   }
 
   /** How long the steps took: asked for when one has ended, once for those that end together. */
@@ -147,8 +146,7 @@ class InstanceView {
 
   tick() {
     const { created_at: began, finished_at: ended } = this.instance;
-    const seconds = Math.max(0, (ended ?? Date.now() / 1000) - began);
-    const took = seconds < 60 ? `${seconds.toFixed(ended ? 1 : 0)} s` : `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+    const took = ended ? seconds(Math.max(0, ended - began)) : elapsed(Date.now() / 1000 - began);
     this.time.textContent = [took, this.tokens].filter(Boolean).join(" · ");
   }
 
@@ -159,39 +157,31 @@ class InstanceView {
     if (this.state === "paused") buttons.push(this.sends("Resume", "resume"));
     else if (!ENDED.has(this.state)) buttons.push(this.sends("Pause", "pause"));
     if (!ENDED.has(this.state)) buttons.push(this.sends("Cancel", "cancel"));
-    if (this.state === "failed") buttons.push(button("Retry", (pressed) => this.retry(pressed)));
-    if (this.instance?.id) buttons.push(this.inspect());
+    if (this.state === "failed") buttons.push(this.acts("Retry", () => this.retry()));
+    if (this.instance?.id) buttons.push(link("Inspect", `/?run=${encodeURIComponent(this.instance.id)}`, "way"));
     this.controls.replaceChildren(...buttons);
   }
 
   sends(label, signal) {
+    return this.acts(label, () => post(`${this.path}/signals`, { signal }));
+  }
+
+  acts(label, act) {
     return button(label, async (pressed) => {
       pressed.disabled = true;
       try {
-        await post(`${this.path}/signals`, { signal });
+        await act();
       } catch (error) {
         this.say(wordsOf(error));
         pressed.disabled = false;
       }
-    });
+    }, "ops-small");
   }
 
   /** The new instance goes on at the step that failed; the page goes there. */
-  async retry(pressed) {
-    pressed.disabled = true;
-    try {
-      const { id } = await (await post(`${this.path}/retry`, {})).json();
-      location.assign(`/?instance=${encodeURIComponent(id)}`);
-    } catch (error) {
-      this.say(wordsOf(error));
-      pressed.disabled = false;
-    }
-  }
-
-  inspect() {
-    const link = element("a", ["Inspect"]);
-    link.href = `/?run=${encodeURIComponent(this.instance.id)}`;
-    return link;
+  async retry() {
+    const { id } = await (await post(`${this.path}/retry`, {})).json();
+    location.assign(`/?instance=${encodeURIComponent(id)}`);
   }
 
   say(words) {

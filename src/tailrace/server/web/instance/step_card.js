@@ -3,6 +3,7 @@
 
 import { AnswerText } from "../answer/answer_text.js";
 import { element, make } from "../answer/dom.js";
+import { tokens } from "../answer/words.js";
 
 const MARKS = { pending: "○", running: "●", retrying: "↻", finished: "✓", failed: "✗", cancelled: "–" };
 const WORST_FIRST = ["failed", "retrying", "running", "cancelled", "finished", "pending"];
@@ -117,8 +118,6 @@ class Iteration {
 
 /** People count from one: `[0][2]` is iteration 1.3. */
 const nameOf = (key) => `iteration ${key.match(/\d+/g).map((index) => Number(index) + 1).join(".")}`;
-
-const tokens = (usage) => usage && `${usage.input_tokens ?? 0} tokens in, ${usage.output_tokens ?? 0} out`;
 
 function whole(output) {
   const text = typeof output === "string" ? output : JSON.stringify(output, null, 2);
