@@ -125,6 +125,29 @@ async def test_the_graph_lights_up_and_steps_stream(devtools: str, tmp_path: Pat
         assert await tab.value("document.querySelectorAll('.graph-iteration').length") == 4, "nothing is doubled"
 
 
+async def test_a_step_that_waits_for_a_signal_is_answered_on_the_page(devtools: str, tmp_path: Path) -> None:
+    gate = {"type": "step", "id": "gate", "handler": "wait_signal", "params": {"signal": "approve"}}
+    flow = {"name": "gated", "blocks": [gate, ask("last", "{{steps.gate.output.payload.who}}?")]}
+    box = "Payload: a JSON object, or nothing"
+    async with running_server(tmp_path, reply("All is sent.")) as server, browsing(devtools) as browser:
+        instance = await started(server, flow)
+        tab = await browser.tab(f"{server.url}/?instance={instance}")
+        await tab.until_shown("Send approve")
+        await tab.write(box, "[1")
+        await tab.press("Send approve")
+        await tab.until("document.querySelector('.graph-step .refused').textContent")
+        told = await tab.text(".graph-step .refused")
+        assert told == "Nothing was sent: the payload is not a JSON object."
+        await tab.value("document.querySelector('.graph-step input').value = ''")
+        await tab.write(box, '{"who": "Ada"}')
+        await tab.press("Send approve")
+        await tab.until_shown("All is sent.")
+        assert not await tab.value("document.querySelector('.graph-step form').checkVisibility()"), "it waits no more"
+        async with server.client.get(f"{server.url}/instances/{instance}") as response:
+            assert (await response.json())["outputs"]["gate"]["payload"] == {"who": "Ada"}
+        assert tab.complaints == []
+
+
 async def test_a_failure_is_told_and_retried_on_the_page(devtools: str, tmp_path: Path) -> None:
     flow = {"name": "one", "blocks": [{**ask("only", "?"), "retry": {"max_attempts": 1}}]}
     async with running_server(tmp_path, "status-401", reply("Now it works.")) as server, browsing(devtools) as browser:

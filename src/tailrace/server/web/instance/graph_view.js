@@ -8,7 +8,9 @@ import { StepCard } from "./step_card.js";
 const ITERATIONS = /\[\d+\]/g;
 
 export class GraphView {
-  constructor({ top, nodes, states = {} }) {
+  /** `signal` sends one, with its payload, to the instance. */
+  constructor({ top, nodes, states = {} }, signal) {
+    this.signal = signal;
     this.nodes = new Map(nodes.map((node) => [node.id, node]));
     this.cards = new Map(); // of steps, by the node's id
     this.boxes = new Map(); // of blocks that hold others
@@ -31,7 +33,7 @@ export class GraphView {
 
   block(node) {
     if (node.type === "step") {
-      const card = new StepCard(node);
+      const card = new StepCard(node, this.signal);
       this.cards.set(node.id, card);
       card.row.addEventListener("click", () => {
         this.pinned = true;

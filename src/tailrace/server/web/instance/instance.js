@@ -52,7 +52,7 @@ class InstanceView {
       this.instance = instance;
       this.heading.textContent = instance.name;
       document.title = `${instance.name} · Tailrace`;
-      this.graph = new GraphView(graph);
+      this.graph = new GraphView(graph, (body) => this.signal(body));
       this.body.append(this.graph.node);
       this.become(instance.state);
       startInbox(this.bar);
@@ -163,7 +163,11 @@ class InstanceView {
   }
 
   sends(label, signal) {
-    return this.acts(label, () => post(`${this.path}/signals`, { signal }));
+    return this.acts(label, () => this.signal({ signal }));
+  }
+
+  signal(body) {
+    return post(`${this.path}/signals`, body);
   }
 
   acts(label, act) {

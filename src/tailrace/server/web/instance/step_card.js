@@ -4,14 +4,18 @@
 import { AnswerText } from "../answer/answer_text.js";
 import { element, make } from "../answer/dom.js";
 import { tokens } from "../answer/words.js";
+import { wordsOf } from "../net/api.js";
 
 const MARKS = { pending: "○", running: "●", retrying: "↻", finished: "✓", failed: "✗", cancelled: "–" };
 const WORST_FIRST = ["failed", "retrying", "running", "cancelled", "finished", "pending"];
 
 export class StepCard {
-  constructor({ name, title, handler }) {
+  constructor({ name, title, handler }, signal) {
     this.iterations = new Map();
-    this.works = handler === "wait_signal" ? "waiting" : "running";
+    const waits = handler === "wait_signal";
+    const isKnown = waits && !title.includes("{{"); // else a template makes the signal's name
+    this.answer = isKnown ? new SignalForm(title.slice(handler.length + 1), signal) : null;
+    this.works = waits ? "waiting" : "running";
     this.marks = [make("span", "graph-mark"), make("span", "graph-mark")];
     for (const mark of this.marks) mark.setAttribute("aria-hidden", "true");
     this.states = [make("span", "graph-step-state"), make("span", "graph-step-state")];
@@ -20,7 +24,7 @@ export class StepCard {
     this.row.type = "button";
     this.rows = make("div", "graph-iterations");
     const head = element("div", [this.marks[1], element("b", [name]), element("span", [title || handler], "graph-handler"), this.states[1]], "graph-step-head");
-    this.node = element("section", [head, this.rows], "graph-step");
+    this.node = element("section", [head, this.rows, this.answer?.node ?? ""], "graph-step");
     this.node.setAttribute("aria-label", `step ${name}`);
     this.tell("pending");
   }
@@ -53,6 +57,7 @@ export class StepCard {
   }
 
   tell(state, states = []) {
+    this.answer?.offer([state, ...states].includes("running"));
     for (const node of [this.node, this.row]) node.dataset.state = state;
     for (const mark of this.marks) mark.textContent = MARKS[state] ?? "○";
     const done = states.filter((one) => one === "finished").length;
@@ -60,11 +65,50 @@ export class StepCard {
   }
 
   end() {
+    this.answer?.offer(false);
     for (const one of this.iterations.values()) if (one.state === "running" || one.state === "retrying") one.become("cancelled");
   }
 
   draw() {
     for (const one of this.iterations.values()) one.draw();
+  }
+}
+
+/** How a person answers a step that waits for a signal: its button, and a box for what goes with it. */
+class SignalForm {
+  constructor(name, signal) {
+    this.payload = make("input");
+    this.payload.placeholder = '{"note": "fine"}';
+    this.send = element("button", [`Send ${name}`], "primary");
+    this.refused = make("p", "refused");
+    this.refused.setAttribute("role", "alert");
+    const label = element("label", ["Payload: a JSON object, or nothing", this.payload]);
+    this.node = element("form", [label, this.send, this.refused], "why");
+    this.node.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.answer(name, signal);
+    });
+  }
+
+  /** Called whenever the step has moved: it may wait once more. */
+  offer(waits) {
+    this.node.hidden = !waits;
+    this.send.disabled = false;
+    this.refused.textContent = "";
+  }
+
+  async answer(name, signal) {
+    const payload = objectIn(this.payload.value.trim() || "{}");
+    this.refused.textContent = payload ? "" : "Nothing was sent: the payload is not a JSON object.";
+    if (!payload) return;
+    this.send.disabled = true; // until the step moves: a second signal would wait for another step
+    try {
+      await signal({ signal: name, payload });
+      this.payload.value = "";
+    } catch (error) {
+      this.refused.textContent = wordsOf(error);
+      this.send.disabled = false;
+    }
   }
 }
 
@@ -125,4 +169,14 @@ function whole(output) {
   pre.tabIndex = 0;
   if (text.length < 400) return pre;
   return element("details", [element("summary", ["Output"]), pre]);
+}
+
+/** Null where it is anything else. */
+function objectIn(text) {
+  try {
+    const value = JSON.parse(text);
+    return value instanceof Object && !Array.isArray(value) ? value : null;
+  } catch {
+    return null;
+  }
 }
