@@ -1,5 +1,7 @@
 // Icons of the sprite, and buttons that show one: its words are for screen readers and for the pointer that rests on it.
 
+import { button, element, link } from "./answer/dom.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const SPRITE = "/web/vendor/icons.svg";
 const HAS_SPRITE = location.protocol.startsWith("http"); // an exported file shows the words
@@ -16,28 +18,20 @@ export function icon(name) {
 
 /** A button of one icon, named `label`. */
 export function iconButton(name, label, action, className = "icon") {
-  const made = document.createElement("button");
-  made.type = "button";
-  made.className = className;
+  const made = button(label, action, className);
   show(made, name, label);
-  made.addEventListener("click", () => action(made));
   return made;
 }
 
 /** A link of one icon, named `label`. */
 export function iconLink(name, label, address) {
-  const made = document.createElement("a");
-  made.className = "icon";
-  made.href = address;
+  const made = link(label, address, "icon");
   show(made, name, label);
   return made;
 }
 
 /** Another icon and another name for a button. */
-export function show(button, name, label) {
-  const words = document.createElement("span");
-  words.textContent = label;
-  button.title = label;
-  if (HAS_SPRITE) words.className = "unseen";
-  button.replaceChildren(...(HAS_SPRITE ? [icon(name)] : []), words);
+export function show(shown, name, label) {
+  shown.title = label;
+  shown.replaceChildren(...(HAS_SPRITE ? [icon(name)] : []), element("span", [label], HAS_SPRITE ? "unseen" : ""));
 }

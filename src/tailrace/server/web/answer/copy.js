@@ -1,6 +1,7 @@
 // To the clipboard, also where the page is not served over https.
 
 import { show } from "../icons.js";
+import { make } from "./dom.js";
 
 const SAID_MS = 1500;
 
@@ -30,8 +31,7 @@ async function toClipboard(text) {
 /** A page over plain http has no clipboard: a text box that is selected can be copied nevertheless. */
 function copyBySelection(text) {
   const focused = document.activeElement;
-  const box = document.createElement("textarea");
-  box.className = "off-screen";
+  const box = make("textarea", "off-screen");
   box.value = text;
   document.body.append(box);
   box.select();

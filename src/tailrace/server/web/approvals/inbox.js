@@ -1,7 +1,7 @@
 // Everything that waits for a decision, over all conversations and platforms: a badge in every view, and the list that it
 // opens.
 
-import { button, element, make } from "../answer/dom.js";
+import { button, element, link, make } from "../answer/dom.js";
 import { ApprovalCard } from "./card.js";
 import { InboxFeed } from "./inbox_feed.js";
 import { canNotify, notify, switchNotifications, wantsNotifications } from "./notify.js";
@@ -71,10 +71,9 @@ class Inbox {
   add(question) {
     const card = new ApprovalCard(question, () => question.run_id);
     const where = PLACES[question.place] ?? question.place;
-    const link = make("a");
-    link.href = question.session ? `/?session=${encodeURIComponent(question.session)}` : `/?run=${encodeURIComponent(question.run_id)}`;
-    link.textContent = question.title || "a run";
-    const node = element("div", [element("p", [link, where ? ` · ${where}` : ""], "inbox-title"), card.node], "inbox-item");
+    const [kind, id] = question.session ? ["session", question.session] : ["run", question.run_id];
+    const way = link(question.title || "a run", `/?${kind}=${encodeURIComponent(id)}`);
+    const node = element("div", [element("p", [way, where ? ` · ${where}` : ""], "inbox-title"), card.node], "inbox-item");
     this.cards.set(question.approval_id, { card, node });
     this.list.append(node);
   }

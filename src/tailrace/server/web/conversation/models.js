@@ -73,8 +73,4 @@ export class ModelPicker {
   }
 }
 
-function group(name) {
-  const made = document.createElement("optgroup");
-  made.label = name;
-  return made;
-}
+const group = (label) => Object.assign(document.createElement("optgroup"), { label });

@@ -1,5 +1,6 @@
 // The inspector of the page: `/?run=ID` shows a run, `/?run=A&with=B` two of them. Live runs are followed.
 
+import { link } from "../answer/dom.js";
 import { startInbox } from "../approvals/inbox.js";
 import { titleOf } from "../conversation/question_files.js";
 import { ask, wordsOf } from "../net/api.js";
@@ -183,8 +184,4 @@ function lasted({ status, duration_s: known = 0, started_at: began }) {
 
 const comparison = (one, other) => `/?run=${encodeURIComponent(one)}&with=${encodeURIComponent(other)}`;
 
-function compare(one, other, words) {
-  const link = make("a", "", words);
-  link.href = comparison(one, other);
-  return link;
-}
+const compare = (one, other, words) => link(words, comparison(one, other));

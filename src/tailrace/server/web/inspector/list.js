@@ -3,7 +3,7 @@
 import { button, link } from "../answer/dom.js";
 import { count, tokens } from "../answer/words.js";
 import { make } from "./dom.js";
-import { callWords, dollars, lengthOf, moment, nameOf, outcomeOf, seconds, titleOf, tone } from "./words.js";
+import { callWords, dollars, lengthOf, moment, nameOf, outcomeOf, pretty, seconds, titleOf, tone } from "./words.js";
 
 const TITLE_CHARS = 160;
 const ABOVE_PX = 48; // of the list, over an item that it is scrolled to
@@ -195,9 +195,6 @@ function texts(item) {
       return [];
   }
 }
-
-const pretty = (value) =>
-  value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value, null, 2);
 
 function block(label, text) {
   if (!text) return [];

@@ -1,6 +1,7 @@
 // An instance of a sequence as it was seen: a card for each step, in which its model's text grows.
 
 import { make } from "./dom.js";
+import { pretty } from "./words.js";
 
 export class StepsView {
   constructor() {
@@ -78,6 +79,3 @@ export class StepsView {
     this.dirty.clear();
   }
 }
-
-const pretty = (value) =>
-  value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value, null, 2);

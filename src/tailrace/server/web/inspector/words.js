@@ -177,3 +177,6 @@ export const lengthOf = (item) =>
     : item.start !== undefined && item.end !== undefined && item.end > item.start
       ? item.end - item.start
       : null;
+
+export const pretty = (value) =>
+  value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value, null, 2);

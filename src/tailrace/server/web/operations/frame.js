@@ -1,6 +1,6 @@
 // What the operator's views and the API's have in common: the bar above them, the heading with a line that says how things stand.
 
-import { element, make } from "../answer/dom.js";
+import { element, link, make } from "../answer/dom.js";
 import { startInbox } from "../approvals/inbox.js";
 import { icon } from "../icons.js";
 
@@ -12,10 +12,9 @@ export function frame(view) {
   home.href = "/";
   home.setAttribute("aria-label", "Tailrace");
   const links = Object.entries(VIEWS).map(([name, title]) => {
-    const link = element("a", [title], "ops-link");
-    link.href = name === "docs" ? "/docs" : `/?${name}`;
-    if (name === view) link.setAttribute("aria-current", "page");
-    return link;
+    const way = link(title, name === "docs" ? "/docs" : `/?${name}`);
+    if (name === view) way.setAttribute("aria-current", "page");
+    return way;
   });
   const bar = element("nav", [home, ...links], "ops-bar");
   bar.setAttribute("aria-label", "Tailrace");
