@@ -10,6 +10,7 @@ import pytest
 from server.http_server import RunningServer, running_server
 from server.web import chromium
 from server.web.chromium import browsing
+from server.web.opened_page import in_page
 from tailrace.testing.provider import Reply, Scenario, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
@@ -58,6 +59,7 @@ async def started(server: RunningServer, sequence: dict[str, Any], **body: objec
 
 CARDS = "[...document.querySelectorAll('.graph-step')]"
 SHOWN = f"{CARDS}.filter((card) => card.checkVisibility()).map((card) => card.ariaLabel)"
+HEADS = "[...document.querySelectorAll('.graph-iteration-key')].map((head) => head.textContent)"
 ROWS = "[...document.querySelectorAll('.graph-row')]"
 
 
@@ -123,6 +125,55 @@ async def test_the_graph_lights_up_and_steps_stream(devtools: str, tmp_path: Pat
         await tab.reload()
         await tab.until_shown("All is sent.")
         assert await tab.value("document.querySelectorAll('.graph-iteration').length") == 4, "nothing is doubled"
+
+
+async def test_iterations_stand_under_the_names_of_their_items(devtools: str, tmp_path: Path) -> None:
+    gate = {"type": "step", "id": "gate", "handler": "wait_signal", "params": {"signal": "{{part}}"}}
+    each = {"type": "for_each", "id": "each", "collection": "{{input.parts}}", "item_var": "part", "body": [gate]}
+    async with running_server(tmp_path) as server, browsing(devtools) as browser:
+        flow = {"name": "survey", "blocks": [{**each, "max_concurrency": 2}]}
+        instance = await started(server, flow, input={"parts": ["weirs", "mills", "locks"]})
+        tab = await browser.tab(f"{server.url}/?instance={instance}")
+        await tab.until_shown("0 of 3 done")
+        for done, part in enumerate(("mills", "locks", "weirs"), 1):
+            signal = {"signal": part}
+            async with server.client.post(f"{server.url}/instances/{instance}/signals", json=signal) as response:
+                assert response.status == 200
+            await tab.until_shown(f"{done} of 3 done")
+        await tab.reload()
+        await tab.until_shown("3 of 3 done")
+        assert await tab.value(HEADS) == ["1 · weirs", "2 · mills", "3 · locks"]
+        assert tab.complaints == []
+
+
+LATE_FIRST = """
+  const { GraphView } = await import("/web/instance/graph_view.js");
+  const title = `for each part of ${args[0]}`;
+  const lanes = [{ title: "", nodes: ["each.one"] }];
+  const each = { id: "each", type: "for_each", name: "each", title, lanes };
+  const one = { id: "each.one", type: "step", name: "one", title: "", parent: "each", handler: "http", lanes: [] };
+  const find = { parts: [{ long: "x" }, " ", 7] };
+  const view = new GraphView({ top: ["each"], nodes: [each, one] }, { input: {}, outputs: { find } });
+  const outputs = Object.fromEntries([10, 2, 0, 1].map((at) => [`each[${at}].one`, at]));
+  view.apply({ type: "snapshot", outputs });
+  document.body.append(view.node);
+  return [document.querySelector(".graph-step-state").textContent, %s];
+"""
+
+
+@pytest.mark.parametrize(
+    ("collection", "state", "third"),
+    [
+        ("steps.find.output.parts", "4 of 4 done", "3 · 7"),
+        ("12 items", "4 of 12 done", "iteration 3"),
+        ("input.parts ?? []", "4 of 4 done", "iteration 3"),
+    ],
+)
+async def test_iterations_that_end_in_any_order_stand_by_their_number(
+    devtools: str, tmp_path: Path, collection: str, state: str, third: str
+) -> None:
+    shown = await in_page(devtools, tmp_path, LATE_FIRST % HEADS, collection)
+    assert shown == [state, ["iteration 1", "iteration 2", third, "iteration 11"]]
 
 
 async def test_a_step_that_waits_for_a_signal_is_answered_on_the_page(devtools: str, tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ const ITERATIONS = /\[\d+\]/g;
 
 export class GraphView {
   /** `signal` sends one, with its payload, to the instance. */
-  constructor({ top, nodes, states = {} }, signal) {
+  constructor({ top, nodes, states = {} }, { input, outputs }, signal) {
     this.signal = signal;
+    this.names = { input, steps: {} }; // as the expressions of a sequence know them
+    for (const [id, output] of Object.entries(outputs)) this.names.steps[id] = { output };
     this.nodes = new Map(nodes.map((node) => [node.id, node]));
     this.cards = new Map(); // of steps, by the node's id
-    this.boxes = new Map(); // of blocks that hold others
     this.pinned = false; // a person has chosen
     this.steps = element("div", [], "graph-chosen");
     this.steps.tabIndex = 0; // it scrolls
@@ -33,7 +34,7 @@ export class GraphView {
 
   block(node) {
     if (node.type === "step") {
-      const card = new StepCard(node, this.signal);
+      const card = new StepCard(node, () => this.itemsAround(node), this.signal);
       this.cards.set(node.id, card);
       card.row.addEventListener("click", () => {
         this.pinned = true;
@@ -49,8 +50,17 @@ export class GraphView {
     const heading = element("p", [element("b", [node.name]), ` ${node.title}`], "graph-block-title");
     const box = element("section", [heading, element("div", lanes, "graph-lanes")], "graph-block");
     box.setAttribute("aria-label", `${node.type} ${node.name}`);
-    this.boxes.set(node.id, box);
     return box;
+  }
+
+  /** What the iterations of a step are for, as far as the page has them or their number. */
+  itemsAround({ id }) {
+    const [around, ...inner] = id.split(".");
+    const { type, title } = this.nodes.get(around);
+    if (type !== "for_each" || inner.length > 1) return [];
+    const collection = title.slice(title.indexOf(" of ") + 4);
+    const items = collection.split(".").reduce((value, name) => value?.[name], this.names);
+    return Array.isArray(items) ? items : Array(parseInt(collection) || 0); // "4 items"
   }
 
   show(chosen) {
@@ -87,6 +97,7 @@ export class GraphView {
       case "attempt_discarded":
         return step.withdraw(event.attempt ?? 1);
       case "output":
+        this.names.steps[event.block_id] = event;
         return step.finish(event.output);
       default:
         return undefined;

@@ -52,7 +52,7 @@ class InstanceView {
       this.instance = instance;
       this.heading.textContent = instance.name;
       document.title = `${instance.name} · Tailrace`;
-      this.graph = new GraphView(graph, (body) => this.signal(body));
+      this.graph = new GraphView(graph, instance, (body) => this.signal(body));
       this.body.append(this.graph.node);
       this.become(instance.state);
       startInbox(this.bar);

@@ -8,10 +8,15 @@ import { wordsOf } from "../net/api.js";
 
 const MARKS = { pending: "○", running: "●", retrying: "↻", finished: "✓", failed: "✗", cancelled: "–" };
 const WORST_FIRST = ["failed", "retrying", "running", "cancelled", "finished", "pending"];
+const ORDER = new Intl.Collator("en", { numeric: true }); // [2] before [10]
+const SHORT = /^\S.{0,59}$/;
 
 export class StepCard {
-  constructor({ name, title, handler }, signal) {
+  /** `items()`: what its iterations are for. */
+  constructor({ id, parent, name, title, handler }, items, signal) {
     this.iterations = new Map();
+    this.items = items;
+    this.isForEach = id === `${parent}.${name}`; // no branch leaves it out
     const waits = handler === "wait_signal";
     const isKnown = waits && !title.includes("{{"); // else a template makes the signal's name
     this.answer = isKnown ? new SignalForm(title.slice(handler.length + 1), signal) : null;
@@ -44,9 +49,11 @@ export class StepCard {
   iteration(key) {
     let found = this.iterations.get(key);
     if (!found) {
-      found = new Iteration(key, () => this.changed());
+      found = new Iteration(key, this.items()[parseInt(key.slice(1))], () => this.changed());
       this.iterations.set(key, found);
-      this.rows.append(found.node);
+      const before = [...this.rows.children].findLast(({ dataset }) => ORDER.compare(dataset.key, key) < 0);
+      if (before) before.after(found.node);
+      else this.rows.prepend(found.node);
     }
     return found;
   }
@@ -61,7 +68,8 @@ export class StepCard {
     for (const node of [this.node, this.row]) node.dataset.state = state;
     for (const mark of this.marks) mark.textContent = MARKS[state] ?? "○";
     const done = states.filter((one) => one === "finished").length;
-    for (const node of this.states) node.textContent = states.length > 1 ? `${done} of ${states.length} done` : state === "running" ? this.works : state;
+    const all = states.length && Math.max(states.length, this.isForEach && this.items().length);
+    for (const node of this.states) node.textContent = all > 1 ? `${done} of ${all} done` : state === "running" ? this.works : state;
   }
 
   end() {
@@ -113,14 +121,15 @@ class SignalForm {
 }
 
 class Iteration {
-  constructor(key, changed) {
+  constructor(key, item, changed) {
     this.changed = changed;
     this.state = "pending";
     this.text = null;
     this.note = make("p", "note");
     this.said = make("div", "graph-said");
-    const label = key ? [element("span", [nameOf(key)], "graph-iteration-key")] : [];
+    const label = key ? [element("span", [nameOf(key, item)], "graph-iteration-key")] : [];
     this.node = element("div", [...label, this.said, this.note], "graph-iteration");
+    this.node.dataset.key = key;
   }
 
   become(state, { number = 1, error = null, retry_at: retryAt = null } = {}) {
@@ -160,8 +169,11 @@ class Iteration {
   }
 }
 
-/** People count from one: `[0][2]` is iteration 1.3. */
-const nameOf = (key) => `iteration ${key.match(/\d+/g).map((index) => Number(index) + 1).join(".")}`;
+/** People count from one: `[0][2]` is iteration 1.3. A short item names it. */
+function nameOf(key, item) {
+  const place = key.match(/\d+/g).map((index) => Number(index) + 1).join(".");
+  return Object(item) !== item && SHORT.test(item ?? "") ? `${place} · ${item}` : `iteration ${place}`;
+}
 
 function whole(output) {
   const text = typeof output === "string" ? output : JSON.stringify(output, null, 2);
