@@ -4,6 +4,7 @@ import { link } from "../answer/dom.js";
 import { startInbox } from "../approvals/inbox.js";
 import { titleOf } from "../conversation/question_files.js";
 import { ask, wordsOf } from "../net/api.js";
+import { backoff } from "../net/follow.js";
 import { withStreamSlot } from "../net/with_stream_slot.js";
 import { notShown, waysBack } from "../not_shown.js";
 import { make } from "./dom.js";
@@ -11,7 +12,6 @@ import { askForFork } from "./fork_form.js";
 import { followEvents, loadTimeline, saveExport } from "./source.js";
 import { InspectorView } from "./view.js";
 
-const RETRY_MS = [250, 500, 1000, 2000, 5000];
 const REDRAW_MS = 1000; // of the lanes of a live run
 const FORKS_AMONG = 50; // the latest runs
 const LIVE = new Set(["pending", "running"]);
@@ -93,7 +93,7 @@ class Inspector {
       }
       if (ended() || !LIVE.has(run.timeline.status)) break;
       this.say("Connection lost. Reconnecting…");
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));
+      await backoff(failures++, signal);
     }
     return undefined;
   }

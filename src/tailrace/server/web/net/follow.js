@@ -33,14 +33,14 @@ export async function follow({ place, hear, wanted, say, signal }) {
     }
     if (!wanted() || signal?.aborted) break;
     say("Connection lost. Reconnecting…");
-    await pause(RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)], signal);
+    await backoff(failures++, signal);
   }
   return null;
 }
 
-function pause(ms, signal) {
+export function backoff(failures, signal) {
   return new Promise((resolve) => {
-    setTimeout(resolve, ms);
+    setTimeout(resolve, RETRY_MS[failures] ?? RETRY_MS.at(-1));
     signal?.addEventListener("abort", resolve, { once: true });
   });
 }
