@@ -1,11 +1,10 @@
 // The list of everything that waits, kept up to date by the server.
 
 import { ask } from "../net/api.js";
-import { withStreamSlot } from "../net/with_stream_slot.js";
+import { backoff } from "../net/follow.js";
 import { events } from "../net/sse.js";
+import { withStreamSlot } from "../net/with_stream_slot.js";
 import { learn } from "./server_clock.js";
-
-const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 
 /**
  * Calls `hear(questions)` with the list now and whenever it changes. A hidden tab is told only where `wanted()` says so:
@@ -67,9 +66,7 @@ export class InboxFeed {
       } catch (error) {
         this.refused = Boolean(error.status && error.status < 500);
       }
-      if (!signal.aborted && !this.refused) await pause(RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]);
+      if (!signal.aborted && !this.refused) await backoff(failures, signal);
     }
   }
 }
-
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

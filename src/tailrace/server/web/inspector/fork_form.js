@@ -10,10 +10,8 @@ import { nameOf } from "./words.js";
 export function askForFork(run, item, begun) {
   const dialog = make("dialog", "fork-dialog");
   const message = make("textarea");
-  message.id = "fork-message";
   message.rows = 3;
   const model = make("select", "", option("", "the same model"));
-  model.id = "fork-model";
   const error = make("p", "run-error");
   error.setAttribute("role", "alert");
   const start = make("button", "primary", "Begin the fork");
@@ -25,8 +23,8 @@ export function askForFork(run, item, begun) {
     "",
     heading,
     make("p", "", explained(item)),
-    labelled("Message (may stay empty)", message),
-    labelled("Model for the fork", model),
+    make("label", "field", "Message (may stay empty)", message),
+    make("label", "field", "Model for the fork", model),
     error,
     make("div", "choices", start, button("Cancel", () => dialog.close())),
   );
@@ -59,12 +57,6 @@ export function askForFork(run, item, begun) {
 function explained(item) {
   if (item.kind === "question") return "The fork begins before the question: without a message it is asked again.";
   return `The fork begins after event ${item.end_seq} (${nameOf(item).toLowerCase()}). Without a message it goes on from there.`;
-}
-
-function labelled(words, control) {
-  const label = make("label", "", words);
-  label.htmlFor = control.id;
-  return make("div", "field", label, control);
 }
 
 async function offerModels(select) {

@@ -113,7 +113,7 @@ const spent = ({ usd, unpriced, tokens }) => (usd && unpriced ? `≥ ${money(usd
 
 function field(label, name, options) {
   const input = Object.assign(make("input"), { name, autocomplete: "off", ...options });
-  return element("label", [label, input], "ops-field");
+  return element("label", [label, input], "field");
 }
 
 function scope(name) {
