@@ -105,6 +105,23 @@ async def test_a_key_is_made_shown_once_and_revoked(devtools: str, tmp_path: Pat
         assert tab.complaints == []
 
 
+async def test_a_new_key_is_copied_by_a_button(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, config=KEYS, env=ENV) as (server, browser, _):
+        tab = await browser.tab(server.url + "/?ops", script=AS_BOSS)
+        await tab.until(rows_are("Keys today", 2))
+        await tab.press("New key")
+        await tab.write("Name", "deploy")
+        await tab.press("Make the key")
+        await tab.until("document.querySelector('.ops-secret')")
+        # Over plain http there is no clipboard: a selection inside the dialog is copied.
+        await tab.value("navigator.clipboard.writeText = () => Promise.reject(new Error())")
+        await tab.value("document.execCommand = () => { window.copied = `${getSelection()}`; return true; }")
+        await tab.press("Copy the key")
+        await tab.until("document.querySelector('button[title=Copied]')")
+        assert await tab.value("window.copied === document.querySelector('.ops-secret').value")
+        assert tab.complaints == []
+
+
 async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools: str, tmp_path: Path) -> None:
     axe.source()
     kwargs = {"tools": (Launch(),), "config": KEYS, "env": ENV}

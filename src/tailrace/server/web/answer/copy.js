@@ -7,7 +7,7 @@ const SAID_MS = 1500;
 
 /** `pressed` is a button with the icon of copying; it says for a moment how it went. */
 export async function copyText(text, pressed) {
-  const done = await toClipboard(text);
+  const done = await toClipboard(text, pressed);
   const label = pressed.dataset.label ?? pressed.title;
   if (!pressed.dataset.label) setTimeout(() => restore(pressed, label), SAID_MS);
   pressed.dataset.label = label;
@@ -19,21 +19,21 @@ function restore(pressed, label) {
   show(pressed, "copy", label);
 }
 
-async function toClipboard(text) {
+async function toClipboard(text, pressed) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return copyBySelection(text);
+    return copyBySelection(text, pressed);
   }
 }
 
 /** A page over plain http has no clipboard: a text box that is selected can be copied nevertheless. */
-function copyBySelection(text) {
+function copyBySelection(text, pressed) {
   const focused = document.activeElement;
   const box = make("textarea", "off-screen");
   box.value = text;
-  document.body.append(box);
+  pressed.after(box); // a dialog keeps the focus inside
   box.select();
   const done = document.execCommand("copy");
   box.remove();

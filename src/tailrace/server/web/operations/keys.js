@@ -1,5 +1,6 @@
 // Who may use the server: what each key has used today beside its limits; keys are made and revoked here.
 
+import { copyText } from "../answer/copy.js";
 import { button, element, make } from "../answer/dom.js";
 import { iconButton } from "../icons.js";
 import { ask, post, wordsOf } from "../net/api.js";
@@ -65,7 +66,9 @@ export class KeysView {
     Object.assign(shown, { value: key, readOnly: true, className: "ops-secret" });
     shown.setAttribute("aria-label", "The new key");
     shown.addEventListener("focus", () => shown.select());
-    this.dialog(`The key ${name}`, [element("p", ["It is shown this once. Every server on this store takes it now."]), shown], "", null);
+    const copy = iconButton("copy", "Copy the key", (pressed) => copyText(key, pressed));
+    const words = element("p", ["It is shown this once. Every server on this store takes it now."]);
+    this.dialog(`The key ${name}`, [words, element("div", [shown, copy], "ops-tools")], "", null);
     shown.focus();
   }
 
