@@ -199,6 +199,24 @@ async def test_a_step_that_waits_for_a_signal_is_answered_on_the_page(devtools: 
         assert tab.complaints == []
 
 
+async def test_a_long_list_of_steps_on_a_phone_is_shaded_where_it_is_cut(devtools: str, tmp_path: Path) -> None:
+    waits = [
+        {"type": "step", "id": f"wait_{at}", "handler": "wait_signal", "params": {"signal": "go"}} for at in range(20)
+    ]
+    async with running_server(tmp_path) as server, browsing(devtools) as browser:
+        instance = await started(server, {"name": "long", "blocks": waits})
+        tab = await browser.tab(f"{server.url}/?instance={instance}")
+        await tab.size(390, 844)
+        await tab.until_shown("wait_19")
+        steps = "document.querySelector('.graph-overview')"
+        assert await tab.value(f"{steps}.scrollHeight > {steps}.clientHeight")
+        shade, attachment = await tab.value(
+            f"((style) => [style.backgroundImage, style.backgroundAttachment])(getComputedStyle({steps}))"
+        )
+        assert shade.count("linear-gradient") == 2
+        assert attachment == "local, scroll", "what hides the shade at the end moves with the list"
+
+
 async def test_a_failure_is_told_and_retried_on_the_page(devtools: str, tmp_path: Path) -> None:
     flow = {"name": "one", "blocks": [{**ask("only", "?"), "retry": {"max_attempts": 1}}]}
     async with running_server(tmp_path, "status-401", reply("Now it works.")) as server, browsing(devtools) as browser:
