@@ -57,6 +57,22 @@ async def test_escape_and_the_button_take_it_back_and_escape_again_stops(devtool
     assert tab.complaints == []
 
 
+async def test_a_message_that_was_sent_before_a_reload_is_taken_back_with_its_text(
+    devtools: str, tmp_path: Path
+) -> None:
+    async with page(devtools, tmp_path, STALLED) as (_, _, tab):
+        await tab.send("Count.")
+        await tab.until_shown("one two")
+        await tab.send("Backwards?")
+        await tab.until(f"{NEXT} === 1")
+        await tab.reload()
+        await tab.until(f"{NEXT} === 1")
+        await tab.key("Escape", 27)
+        await tab.until(f"{BOX} === 'Backwards?'")
+        assert await tab.value(NEXT) == 0
+    assert tab.complaints == []
+
+
 async def test_N165_what_the_end_returns_is_asked_next_and_a_stop_gives_it_back(devtools: str, tmp_path: Path) -> None:
     limit = "agent: {max_turns: 1}\n"
     async with page(devtools, tmp_path, SLOW, reply("Backwards."), STALLED, config=limit) as (server, _, tab):

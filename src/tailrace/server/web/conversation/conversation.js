@@ -3,6 +3,7 @@
 
 import { offerActions } from "../answer/actions.js";
 import { button, make } from "../answer/dom.js";
+import { inputText } from "../answer/next_messages.js";
 import { RunView } from "../answer/runview.js";
 import { approveOnce } from "../approvals/waiting.js";
 import { ask, newId, post, read } from "../net/api.js";
@@ -366,7 +367,9 @@ export class Conversation {
   }
 
   async takeBack(view, id) {
-    await ask(`/runs/${encodeURIComponent(view.id)}/steer/${encodeURIComponent(id)}`, { method: "DELETE" });
+    const isKnown = this.sent.has(id); // else it was sent before this page was loaded
+    const { input } = await read(`/runs/${encodeURIComponent(view.id)}/steer/${encodeURIComponent(id)}`, { method: "DELETE" });
+    if (!isKnown) this.giveBack(inputText(input));
   }
 
   /** Whether a message waits that was taken back now: what Esc does first. */
