@@ -190,10 +190,7 @@ def asked(command: str, **more: Any) -> dict[str, Any]:
 
 
 @needs_chromium
-@pytest.mark.parametrize("named", [True, False], ids=["named", "stored by an earlier version"])
-async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(
-    devtools: str, tmp_path: Path, named: bool
-) -> None:
+async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(devtools: str, tmp_path: Path) -> None:
     state = {
         "status": "completed",
         "messages": [
@@ -202,7 +199,7 @@ async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(
             {"text": "Done.", "pieces": [[3, 5]], "stopped": True, "final": True},
         ],
         "tools": [terminal(0, "ls -la"), terminal(1, "rm -rf build")],
-        "approvals": [asked("rm -rf build", decision="deny", **({"index": 1} if named else {}))],
+        "approvals": [asked("rm -rf build", decision="deny", index=1)],
         "reasoning": "First.Second.",
         "reasoning_pieces": [[1, 6], [2, 7]],
     }
