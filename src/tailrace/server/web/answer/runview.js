@@ -232,8 +232,9 @@ export class RunView {
     if (last) this.dirty.add(last);
   }
 
-  withdraw({ attempt, discarded = true }) {
+  withdraw({ attempt, discarded = true, reason, retry_at: retryAt }) {
     this.tools.dropWritten();
+    if (discarded) this.activity.failed(reason, retryAt);
     for (const text of discarded ? this.texts : []) {
       text.withdraw(attempt);
       this.dirty.add(text);
