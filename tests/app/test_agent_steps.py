@@ -10,9 +10,12 @@ import pytest
 
 from app.test_left_failing import WHOLE, opened
 from flows.stages import sequence
+from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
-from tailrace.events import MessageChunk
+from tailrace.events import ApprovalAnswered, MessageChunk
 from tailrace.ports import ENDED, Run, Signal
+from tailrace.runs.approval_words import NO_SURFACE
+from tailrace.testing.provider import call, reply
 
 STEP = {"type": "step", "id": "say", "handler": "agent", "params": {"prompt": "Tell me."}}
 
@@ -58,3 +61,13 @@ async def test_a_step_that_is_given_up_stops_its_turn(tmp_path: Path, how: str) 
         await app.flows.finished(instance.id)
         assert (await app.journal.get(instance.id)).state in ENDED
     assert turn.status == "stopped"
+
+
+async def test_a_step_where_nobody_can_be_asked_is_denied_at_once(tmp_path: Path) -> None:
+    removes = reply(call("terminal", {"command": "rm x"}))
+    async with opened(tmp_path, removes, reply("It stays.")) as app, asyncio.timeout(30):
+        instance = await app.flows.start(sequence(STEP))
+        assert "It stays." in (await app.flows.finished(instance.id)).output
+        [turn] = await app.journal.runs(kind=TURN_KIND)
+        facts = [entry.event for entry in await app.journal.facts(turn.id)]
+    assert [event.by for event in facts if isinstance(event, ApprovalAnswered)] == [NO_SURFACE]

@@ -17,7 +17,7 @@ from tailrace.config.load import load
 from tailrace.events import RunFinished
 from tailrace.messages import user
 from tailrace.ports import Durability
-from tailrace.testing.provider import FaultyProvider
+from tailrace.testing.provider import FaultyProvider, Reply
 
 CONFIG = """
 model: {{provider: faulty, name: ok}}
@@ -27,7 +27,7 @@ WHOLE = "The mill wheel turns, and the tailrace carries the water on. Nothing is
 
 
 @asynccontextmanager
-async def opened(home: Path, *answers: str) -> AsyncGenerator[App, None]:
+async def opened(home: Path, *answers: str | Reply) -> AsyncGenerator[App, None]:
     """With a provider that answers so, the last of them as often as a call asks it."""
     script = answers or ("ok",)
     async with FaultyProvider(script=[*script, *script[-1:] * 4]) as provider:

@@ -137,6 +137,7 @@ class App:
         self.redactor = redactor_of(config)
         self.steering = Steering(journal, self.redactor)
         check_approvals(config)
+        self.can_ask = bool(config.approvals.notify)  # a person, about a run that nobody watches; a server always can
         self.directory = directory
         self._policies: WeakValueDictionary[str, ApprovalPolicy] = WeakValueDictionary()  # of the turns here, by run
         self._roots = tuple(config.path(root) for root in config.agent.roots)
@@ -177,7 +178,7 @@ class App:
         )
         self.flows = FlowService(
             journal,
-            handlers_of(models, self.caller, self.agents, journal, self._tools, self._step_policy),
+            handlers_of(models, self.caller, self.agents, self._tools, self._step_policy, lambda: self.can_ask),
             owner=owner,
             directory=directory,
             environment=visible_environment(config),

@@ -24,7 +24,7 @@ from tailrace.flows.steps.orch8 import Orch8LlmCall, Orch8ToolCall, Values
 from tailrace.flows.steps.tool import AgentOutcome, AgentParams, AgentStep, ToolStep
 from tailrace.flows.steps.waits import Sleep, WaitSignal
 from tailrace.messages import user
-from tailrace.ports import ENDED, Effect, Journal, Tool
+from tailrace.ports import ENDED, Effect, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
@@ -35,15 +35,15 @@ def handlers_of(
     models: Models,
     caller: Caller,
     agents: AgentService,
-    journal: Journal,
     tools: Mapping[str, Tool],
     policy: Callable[[], ApprovalPolicy],
+    can_ask: Callable[[], bool],
 ) -> dict[str, Handler[Any]]:
-    """Every handler that a step may name."""
+    """Every handler that a step may name. `can_ask`: a person can answer the questions of a step's turn."""
     routes = ConfiguredRoutes(models)
     return {
         "llm_call": LlmCall(caller, routes),
-        "agent": AgentStep(AgentTurns(agents, journal), tools, lambda name: _check_model(models, name)),
+        "agent": AgentStep(AgentTurns(agents, can_ask), tools, lambda name: _check_model(models, name)),
         "tool": ToolStep(tools, lambda name, effect: refusal_of(policy(), name, effect)),
         "http": HttpStep(),
         "sleep": Sleep(),
@@ -161,9 +161,9 @@ def _place(url: str) -> tuple[str, str, int | None]:
 class AgentTurns:
     """Turns of the agent for steps: each is a run of its own, found again by its key."""
 
-    def __init__(self, agents: AgentService, journal: Journal) -> None:
+    def __init__(self, agents: AgentService, can_ask: Callable[[], bool]) -> None:
         self._agents = agents
-        self._journal = journal
+        self._can_ask = can_ask
 
     async def turn(self, params: AgentParams, step: StepContext) -> AgentOutcome:
         spec = TurnSpec(
@@ -174,6 +174,7 @@ class AgentTurns:
             max_turns=params.max_turns,
             directory=str(step.directory),
             requester=step.requester,
+            reachable=self._can_ask(),
             busy="queue",
         )
         key = f"step/{step.key}/{step.number}"

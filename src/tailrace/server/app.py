@@ -114,6 +114,7 @@ def build(
         max_requests=settings.max_requests,
         body_budget=BodyBudget((max_body_bytes + ARRIVING_BYTES) * max(workers, BODIES_AT_ONCE) // workers),
     )
+    app.can_ask = True
     app.agents.on_running = pipeline.metrics.running.set
     app.platforms_down.watch(lambda name, down: pipeline.metrics.platforms_down.set(int(down), name))
     routes = [route for module in MODULES for route in module(pipeline)]

@@ -45,12 +45,23 @@ async def test_runs_are_filtered_by_key_model_status_time_and_text(tmp_path: Pat
         assert await found(server, "q=ANCHOR") == [second], "of the question"
         assert await found(server, "q=aye") == [first], "of the answer"
         assert await found(server, "model=faulty/&kind=agent,call") == [second, first]
+        assert await found(server, "model=other/ok") == [third], "that spent nothing, and was asked last"
         assert await found(server, "kind=call,sequence") == []
         assert await found(server, f"since={time.time() + 60}") == []
         assert await found(server, f"until={time.time() + 60}") == [third, second, first]
         assert await found(server, "min_usd=0.01") == []
         assert (await found(server, "sort=tokens"))[0] == second
         assert await found(server, "limit=1&sort=tokens") == [second]
+
+
+async def test_a_run_that_spent_nothing_names_the_model_that_refused_it(tmp_path: Path) -> None:
+    async with running_server(tmp_path, "status-401", "status-401") as server:
+        run_id = await server.start()
+        await server.events(f"/runs/{run_id}/stream?after=0")
+        _, listed = await server.json("GET", "/runs?model=other")
+        _, shown = await server.json("GET", f"/runs/{run_id}")
+    assert [(run["id"], run["answered_by"]) for run in listed["data"]] == [(run_id, "other/ok")]
+    assert shown["answered_by"] == "other/ok"
 
 
 async def test_a_filtered_list_goes_on_where_its_page_ended(tmp_path: Path) -> None:

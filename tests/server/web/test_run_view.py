@@ -91,6 +91,32 @@ async def test_tries_and_silence_are_told_and_a_withdrawn_text_is_gone(devtools:
     ]
 
 
+@needs_chromium
+async def test_a_try_that_waits_says_why_and_for_how_long(devtools: str, tmp_path: Path) -> None:
+    asked = {"type": "attempt_started", "provider": "a", "model": "m"}
+    refused = {"type": "attempt_discarded", "attempt": 1, "reason": "a: HTTP 429: slow down"}
+    shown = await told(
+        devtools,
+        tmp_path,
+        (0, asked),
+        (0, {**refused, "retry_at": 1005}),
+        (2, {"type": "llm_nothing"}),
+        (4, {"type": "llm_nothing"}),
+        (0, {**asked, "previous_failure": "HTTP 429"}),
+        (0, {**refused, "attempt": 2}),
+        (0, {"type": "message_chunk", "attempt": 3, "text": "Here."}),
+    )
+    assert [activity for activity, _, _ in shown] == [
+        "Thinking …",
+        "a: HTTP 429: slow down · try 2 in 5 s",
+        "a: HTTP 429: slow down · try 2 in 3 s",
+        "a: HTTP 429: slow down · try 2 follows",
+        "Thinking, try 2 …",
+        "a: HTTP 429: slow down · try 3 follows",
+        "",
+    ]
+
+
 def question(name: str) -> dict[str, Any]:
     return {"approval_id": name, "tool_name": "launch", "command": f"launch {name}"}
 
@@ -190,10 +216,7 @@ def asked(command: str, **more: Any) -> dict[str, Any]:
 
 
 @needs_chromium
-@pytest.mark.parametrize("named", [True, False], ids=["named", "stored by an earlier version"])
-async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(
-    devtools: str, tmp_path: Path, named: bool
-) -> None:
+async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(devtools: str, tmp_path: Path) -> None:
     state = {
         "status": "completed",
         "messages": [
@@ -202,7 +225,7 @@ async def test_an_approval_and_a_thought_stand_with_their_call_in_a_state(
             {"text": "Done.", "pieces": [[3, 5]], "stopped": True, "final": True},
         ],
         "tools": [terminal(0, "ls -la"), terminal(1, "rm -rf build")],
-        "approvals": [asked("rm -rf build", decision="deny", **({"index": 1} if named else {}))],
+        "approvals": [asked("rm -rf build", decision="deny", index=1)],
         "reasoning": "First.Second.",
         "reasoning_pieces": [[1, 6], [2, 7]],
     }

@@ -1,9 +1,12 @@
-"""What is shown of a run beside its overview: the question in one line, when it ended, which model answered. Pure."""
+"""What is shown of a run beside its overview: the question in one line, when it ended, which model answered."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from tailrace.app.timeline.question import question_of
-from tailrace.ports import Run
+from tailrace.events import AttemptStarted, Entry
+from tailrace.ports import Journal, Run
 from tailrace.tools.typed import preview_line
 
 
@@ -23,10 +26,16 @@ def duration_s(run: Run) -> float | None:
     return None if at is None else round(max(0.0, at - run.created_at), 3)
 
 
-def answering_model(run: Run) -> str:
-    """The model that was asked last, as `provider/model`; the one that was wanted where none is on record."""
+def answering_model(run: Run, facts: Iterable[Entry] = ()) -> str:
+    """The model that was asked last, as `provider/model`; the one that was wanted where none is on record. The `facts`
+    name it where nothing was spent."""
     spent = run.finished.spent if run.finished is not None else ()
-    if not spent or not spent[-1].model:
-        return run.new.model
-    last = spent[-1]
-    return f"{last.provider}/{last.model}" if last.provider else last.model
+    asked = spent or [entry.event for entry in facts if isinstance(entry.event, AttemptStarted)]
+    return (asked and "/".join(filter(None, (asked[-1].provider, asked[-1].model)))) or run.new.model
+
+
+async def answering_models(journal: Journal, runs: Sequence[Run]) -> dict[str, str]:
+    """By run. The logs are read of those that failed before anything was spent."""
+    unspent = [run.id for run in runs if run.finished is not None and run.finished.error and not run.finished.spent]
+    logs = dict(zip(unspent, await journal.facts_of_runs(unspent) if unspent else (), strict=True))
+    return {run.id: answering_model(run, logs.get(run.id, ())) for run in runs}

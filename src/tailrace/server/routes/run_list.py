@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from tailrace.app.costs import Costs
 from tailrace.app.timeline.question import question_of
-from tailrace.app.timeline.run_summary import answering_model, duration_s
+from tailrace.app.timeline.run_summary import answering_models, duration_s
 from tailrace.flows.definition.public_ids import public_id
 from tailrace.ports import Journal, Run
 from tailrace.ports import RunState as State
@@ -63,11 +63,12 @@ async def find_runs(journal: Journal, costs: Costs, query: RunsQuery) -> FoundRu
             limit=min(_PAGE, query.limit + 1) if not _narrows(query) else _PAGE,
         )
         await costs.load(each for run in page if run.finished for each in run.finished.spent or ())
+        models = await answering_models(journal, page) if query.model else {}
         scanned += len(page)
         for run in page:
             if query.since is not None and run.created_at < query.since:
                 return _ordered(found, query, costs, None)
-            if (len(kinds) == 1 or run.new.kind in kinds) and _matches(run, query, costs):
+            if (len(kinds) == 1 or run.new.kind in kinds) and _matches(run, query, costs, models.get(run.id, "")):
                 if len(found) == query.limit and not is_sorted:
                     return FoundRuns(found, public_id(found[-1]))
                 found.append(run)
@@ -93,10 +94,10 @@ def _ordered(found: list[Run], query: RunsQuery, costs: Costs, following: str | 
     return FoundRuns(found, following)
 
 
-def _matches(run: Run, query: RunsQuery, costs: Costs) -> bool:
+def _matches(run: Run, query: RunsQuery, costs: Costs, model: str) -> bool:
     if query.until is not None and run.created_at >= query.until:
         return False
-    if query.model.lower() not in answering_model(run).lower() or query.key.lower() not in charged_to(run).lower():
+    if query.model.lower() not in model.lower() or query.key.lower() not in charged_to(run).lower():
         return False
     if query.min_usd and (_usd(run, costs) or 0.0) < query.min_usd:
         return False

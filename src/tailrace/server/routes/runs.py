@@ -22,6 +22,7 @@ from tailrace.app.timeline.export_html import read_export
 from tailrace.app.timeline.question import attached_image
 from tailrace.app.timeline.read import read_timeline
 from tailrace.app.timeline.run_overview import tries_of_last_call
+from tailrace.app.timeline.run_summary import answering_model, answering_models
 from tailrace.config.presets import provider_dialects
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
@@ -164,8 +165,9 @@ class Runs:
         """The latest runs, newest first, or in another order; those that match the filters."""
         found = await find_runs(self._journal, self._costs, query_of(request, RunsQuery))
         states = await instance_states(self._journal, found.runs)
-        summaries = tuple(schemas.summary_of(run, self._costs, states.get(run.id)) for run in found.runs)
-        return json_response(schemas.RunList(summaries, schemas.Page(found.next is not None, found.next)))
+        models = await answering_models(self._journal, found.runs)
+        data = tuple(schemas.summary_of(run, self._costs, states.get(run.id), models[run.id]) for run in found.runs)
+        return json_response(schemas.RunList(data, schemas.Page(found.next is not None, found.next)))
 
     async def show(self, request: web.Request) -> web.Response:
         """One run: the state that its log folds to."""
@@ -179,9 +181,9 @@ class Runs:
         state = schemas.state_of(run, entry.seq, entry.event, self._costs, reasoning=query.reasoning, outputs=outputs)
         if state.error is not None:
             facts = await self._journal.facts(run.id)
-            state = msgspec.structs.replace(
-                state, tries=tries_of_last_call(facts), advice=run_advice(self._app.config, run, state.error)
-            )
+            tries, advice = tries_of_last_call(facts), run_advice(self._app.config, run, state.error)
+            asked = answering_model(run, facts) if run.finished is not None else ""
+            state = msgspec.structs.replace(state, tries=tries, advice=advice, answered_by=asked)
         return json_response(state)
 
     async def _outputs(self, run_id: str) -> tuple[schemas.ToolOutput, ...]:
@@ -259,18 +261,12 @@ class Runs:
         approval = await self._approval(run_id, answer.approval_id)
         identity.require_answer(approval.asked.requester)
         if approval.decision is not None:
-            raise ApiError(
-                409, f"this approval is closed: {outcome_words(approval.asked, approval)}", param="approval_id"
-            )
+            outcome = outcome_words(approval.asked, approval)
+            raise ApiError(409, f"this approval is closed: {outcome}", param="approval_id")
         if answer.reason and answer.decision != "deny":
             raise ApiError(400, "only a denial takes a reason", param="reason")
         await self._app.agents.answer(
-            run_id,
-            answer.approval_id,
-            answer.decision,
-            by=identity.name,
-            reason=answer.reason,
-            authorised=True,
+            run_id, answer.approval_id, answer.decision, by=identity.name, reason=answer.reason, authorised=True
         )
         run = await self._journal.get(run_id)
         return json_response(schemas.RunStatusBody(public_id(run), run.state))
@@ -303,6 +299,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     api, route = Runs(pipeline), partial(Route, access="runs")
     begins, status = partial(route, "POST", status=201), schemas.RunStatusBody
     shows = partial(route, "GET", query=schemas.RunQuery, errors=(404,))
+    steers = partial(route, answer=schemas.SteerStatusBody)
     return (
         begins("/runs", api.create, body=schemas.NewRunBody, answer=schemas.NewRunStatusBody, errors=(404, 409, 413)),
         route("GET", "/runs", api.show_all, query=RunsQuery, answer=schemas.RunList),
@@ -316,23 +313,9 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         ),
         begins("/runs/{id}/retry", api.retry, body=schemas.RetryBody, answer=status, errors=(403, 404, 409)),
         route("POST", "/runs/{id}/stop", api.stop, answer=schemas.StopStatusBody, errors=(404,)),
-        route(
-            "POST",
-            "/runs/{id}/steer",
-            api.steer,
-            status=202,
-            body=schemas.SteerBody,
-            answer=schemas.SteerStatusBody,
-            errors=(403, 404, 409, 413),
-        ),
+        steers("POST", "/runs/{id}/steer", api.steer, status=202, body=schemas.SteerBody, errors=(403, 404, 409, 413)),
         route("GET", "/runs/{id}/steer", api.show_steers, answer=schemas.SteerList, errors=(404,)),
-        route(
-            "DELETE",
-            "/runs/{id}/steer/{steer_id}",
-            api.take_back,
-            answer=schemas.SteerStatusBody,
-            errors=(403, 404, 409),
-        ),
+        steers("DELETE", "/runs/{id}/steer/{steer_id}", api.take_back, errors=(403, 404, 409)),
         route(
             "POST",
             "/runs/{id}/approval",

@@ -168,7 +168,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     status: State
     kind: str
     model: str
-    answered_by: str = ""  # the model that answered last, `<provider>/<model>`, once it has ended
+    answered_by: str = ""  # the model that was asked last, `<provider>/<model>`, once it has ended
     key: str  # whom its model calls are charged to: the name of a key, or of the surface where it was asked
     session: str
     input: str  # the text of the question; of a sequence its name
@@ -185,9 +185,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     error: events.RunFailure | None = None
     forked_from: ForkedFrom | None = None
     previous_run: str | None = None  # the run of the session that it follows, "" for none; null: the one before it
-    state: events.InstanceState | None = (
-        None  # of an instance of a sequence: it may be paused while its run is `running`
-    )
+    state: events.InstanceState | None = None  # of a sequence's instance: it may be paused while its run is `running`
 
 
 class OutputFile(msgspec.Struct, frozen=True):
@@ -252,14 +250,14 @@ class RunList(msgspec.Struct, frozen=True):
     page: Page
 
 
-def summary_of(run: Run, costs: Costs, state: events.InstanceState | None = None) -> RunSummary:
+def summary_of(run: Run, costs: Costs, state: events.InstanceState | None = None, answered_by: str = "") -> RunSummary:
     finished = run.finished
     return RunSummary(
         id=public_id(run),
         status=run.state,
         kind=run.new.kind,
         model=run.new.model,
-        answered_by=answering_model(run) if finished else "",
+        answered_by=(answered_by or answering_model(run)) if finished else "",
         key=charged_to(run),
         session=run.new.session,
         input=question_of_run(run),

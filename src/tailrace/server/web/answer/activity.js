@@ -1,5 +1,5 @@
-// What a run does while there is nothing new to read: "Thinking 8 s", "try 2", which tool runs. One quiet line under the
-// answer, told by seconds and not read out each time that they change.
+// What a run does while there is nothing new to read: "Thinking 8 s", "try 2 in 4 s", which tool runs. One quiet line
+// under the answer, told by seconds and not read out each time that they change.
 
 import { make } from "./dom.js";
 import { elapsed } from "./words.js";
@@ -17,6 +17,7 @@ export class Activity {
     this.since = now();
     this.tries = 0;
     this.model = "";
+    this.again = ""; // the next try, and why the last one failed
     this.thought = null; // that goes on, and says so itself
     this.said = false; // part of the answer has been shown
     if (ticking) this.timer = setInterval(() => this.tick(), TICK_MS);
@@ -26,6 +27,7 @@ export class Activity {
   set(doing, since = this.now()) {
     if (doing !== this.doing) this.since = since;
     this.doing = doing;
+    this.again = "";
     this.draw();
   }
 
@@ -45,10 +47,17 @@ export class Activity {
     else this.set(this.said ? `Continuing${moved}, try ${this.tries}` : `Thinking, try ${this.tries}${moved}`);
   }
 
+  /** That attempt failed; `retryAt`: when its provider may be asked again, where it has said so. */
+  failed(reason, retryAt) {
+    this.again = reason && `${reason} · try ${this.tries + 1}`;
+    this.retryAt = retryAt;
+    this.draw();
+  }
+
   /** A piece of the answer came. */
   text() {
     this.said = true;
-    this.doing = "";
+    this.doing = this.again = "";
     this.since = this.now();
     if (this.node.textContent) this.draw();
   }
@@ -62,7 +71,7 @@ export class Activity {
 
   /** Nothing is done until a person decides. */
   rest() {
-    this.doing = "";
+    this.doing = this.again = "";
     this.since = Infinity;
     this.draw();
   }
@@ -83,8 +92,10 @@ export class Activity {
   draw() {
     if (this.ended) return;
     const silent = this.now() - this.since;
+    const left = Math.ceil(this.retryAt - this.now());
     let words = "";
-    if (this.doing) words = silent < 1 ? `${this.doing} …` : `${this.doing} ${elapsed(silent)}`;
+    if (this.again) words = `${this.again} ${left > 0 ? `in ${left} s` : "follows"}`;
+    else if (this.doing) words = silent < 1 ? `${this.doing} …` : `${this.doing} ${elapsed(silent)}`;
     else if (silent >= QUIET_S) words = `No new text for ${elapsed(silent)}`;
     if (words !== this.node.textContent) this.node.textContent = words;
   }

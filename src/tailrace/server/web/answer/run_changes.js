@@ -82,7 +82,7 @@ export class RunChanges {
     return [...ended, made("TextGrew", { text: "", ends: true, ...(final && { final }) })];
   }
 
-  discard({ reason, block_id: blockId }, made) {
+  discard({ reason, block_id: blockId, retry_at }, made) {
     const why = { ...(reason && { reason }) };
     if (blockId) return [made("TextWithdrawn", { ...why, block_id: blockId })];
     const { attempt } = made();
@@ -92,7 +92,7 @@ export class RunChanges {
     this.pieces = kept.map((piece) => [...piece]); // these may grow
     const calls = this.written.takeAll();
     const about = { ...(shown && { shown }), ...(shown && kept.length && { kept }), ...(calls.length && { calls }) };
-    return [...ended, made("TextWithdrawn", { ...why, ...about })];
+    return [...ended, made("TextWithdrawn", { ...why, ...about, ...(retry_at && { retry_at }) })];
   }
 
   /** What a running call reports. One that is made anew after a crash is announced again: nothing changed. */

@@ -232,8 +232,9 @@ export class RunView {
     if (last) this.dirty.add(last);
   }
 
-  withdraw({ attempt, discarded = true }) {
+  withdraw({ attempt, discarded = true, reason, retry_at: retryAt }) {
     this.tools.dropWritten();
+    if (discarded) this.activity.failed(reason, retryAt);
     for (const text of discarded ? this.texts : []) {
       text.withdraw(attempt);
       this.dirty.add(text);
@@ -458,21 +459,8 @@ function inOrder(texts, tools) {
 function approvalsByCall(approvals, tools) {
   const found = new Map([[null, []]]);
   for (const approval of approvals) {
-    const call = callOf(approval, tools, found) ?? null;
+    const call = tools.find((tool) => (tool.index ?? 0) === approval.index) ?? null;
     found.set(call, [...(found.get(call) ?? []), approval]);
   }
   return found;
-}
-
-function callOf({ asked, decision, index }, tools, found) {
-  if (index !== undefined && index !== null) return tools.find((tool) => (tool.index ?? 0) === index);
-  if (!decision) return undefined;
-  // A state that was stored by an earlier version does not say which call it was: the one that says the same.
-  const free = tools.filter((tool) => tool.tool_name === asked.tool_name && !found.has(tool));
-  return free.find((tool) => says(tool, asked.command)) ?? free[0];
-}
-
-function says({ tool_name: name, args, preview }, command) {
-  const given = Object.values(args ?? {});
-  return given.includes(command) || command === `${name} ${JSON.stringify(args)}` || (!given.length && preview === command);
 }
