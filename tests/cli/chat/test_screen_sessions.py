@@ -119,6 +119,7 @@ async def test_what_a_conversation_can_do_beside_talking(home: Home) -> None:
         await terminal.until("● First.")
         assert "+ notes.md, 1 line" in terminal.text
         assert terminal.text.count("pasted") == 1
+        await answered(terminal, 1)  # before that the next message would steer this turn
         terminal.enter("And then?")
         await terminal.until("● Second.")
         await answered(terminal, 2)
