@@ -15,7 +15,7 @@ from tailrace.events import (
 from tailrace.messages import AnyDelta, TextDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome
 from tailrace.providers.open_attempt import ResumableAnswer
-from tailrace.runs.delta_log import MAX_REASON_CHARS, DeltaLog
+from tailrace.runs.delta_log import MAX_REASON_CHARS, PENDING_DELTAS, DeltaLog
 from tailrace.testing.clock import driven
 
 SPENT = Usage(3, 5)
@@ -105,3 +105,15 @@ async def test_deltas_are_buffered_until_the_interval_has_passed_or_the_attempt_
     log.deltas([TextDelta("e")])
     log.attempt_ended(AttemptOutcome(1, "a", "m"))
     assert [event.text for _, event in written.entries if isinstance(event, MessageChunk)] == ["a", "bcd", "e"]
+
+
+@driven
+async def test_O178_many_deltas_are_written_before_their_interval_has_passed() -> None:
+    """At full speed all of a long answer would be held, and joined at its end."""
+    log = TextLog(written := Written(), flush_every_s=1.0)
+    log.attempt_started(1, "a", "m")
+    for _ in range(3 * PENDING_DELTAS):
+        log.deltas([TextDelta("x")])
+    shown = [len(event.text) for _, event in written.entries if isinstance(event, MessageChunk)]
+    assert max(shown) <= PENDING_DELTAS + 1
+    assert sum(shown) > 2 * PENDING_DELTAS

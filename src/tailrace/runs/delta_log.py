@@ -38,6 +38,7 @@ from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.wire.token_estimate import input_tokens
 
 MAX_REASON_CHARS = 500
+PENDING_DELTAS = 100  # are written before their time: a provider may send 60 kB in each (O178)
 _NOTHING_USED = Usage()
 _EVENTS: frozenset[type[AnyDelta]] = frozenset({EventDelta, EventRunDelta})
 
@@ -242,7 +243,7 @@ class DeltaLog(CallListener):
             self._add(self.to_events(deltas))
             return
         self._pending += [delta for delta in deltas if delta.__class__ not in _EVENTS]
-        if (now := self._loop.time()) >= self._flush_at:
+        if (now := self._loop.time()) >= self._flush_at or self._pending[PENDING_DELTAS:]:
             self._flush_at = now + self._flush_every_s
             self.flush()
 
