@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,7 +44,7 @@ def run_chunk(first: int, count: int, store: str) -> Chunk:
     return Chunk(coverage, bytes(digests), failed)
 
 
-def _chunks(first: int, count: int, jobs: int, store: str) -> Iterator[Chunk]:
+def _chunks(first: int, count: int, jobs: int, store: str) -> Generator[Chunk]:
     """In the order of their seeds."""
     parts = [(start, min(CHUNK, first + count - start), store) for start in range(first, first + count, CHUNK)]
     if jobs == 1:
@@ -138,7 +138,7 @@ def _run(progress: Progress, args: argparse.Namespace) -> None:
     began, ran_s, done = time.monotonic(), progress.ran_s, progress.coverage.worlds
     with ExitStack() as stack:
         chunks = _chunks(args.first + done, args.seeds - done, min(args.jobs, args.seeds), args.store)
-        stack.callback(chunks.close)  # type: ignore[attr-defined]
+        stack.callback(chunks.close)
         for chunk in chunks:
             progress.add(*chunk)
             progress.ran_s = ran_s + time.monotonic() - began
