@@ -73,6 +73,7 @@ def deferred_index() -> Table:
 def _write_rows(streams: int, per_commit: int, commits: int, *, deferred: bool) -> tuple[float, float]:
     """Bytes of the write-ahead log and CPU µs, per row."""
     rows = ", ".join(["(?, ?, ?, 1, 123456789, ?, 1.7e9)"] * per_commit)
+    # `rows` are question marks that are made here, so that the text of the query has nothing from outside.
     insert = f"INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events, at) VALUES {rows}"  # noqa: S608
     event = b'{"type":"message_chunk","text":" quick"}\n'
     with tempfile.TemporaryDirectory() as directory:
