@@ -80,7 +80,7 @@ def _close(work: Any) -> None:
     for number in range(_CLOSES):
         try:
             work.throw(GeneratorExit() if number % 2 else asyncio.CancelledError())
-        except BaseException:  # noqa: BLE001 - what the end of a dead process raises is nobody's
+        except BaseException:  # noqa: BLE001 - the process is dead: no caller waits for what its end raises
             return
 
 

@@ -91,8 +91,8 @@ class PostgresStore(Store):
     # ── faults ──
 
     def refuse(self, kind: str, after_statements: int) -> None:
-        """`gone`: nobody is there. `io`: connections break, before or after a request was dealt with. `full`: there is
-        no space. `locked` and `busy`: the server is there and does not answer."""
+        """`gone`: no server answers. `io`: connections break, before or after a request was dealt with. `full`: there
+        is no space. `locked` and `busy`: the server is there and does not answer."""
         self.refuses, self._before_cut = kind, after_statements
         if kind == "full":
             self._control.execute("UPDATE disk SET is_full = true")

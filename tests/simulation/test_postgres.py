@@ -92,7 +92,7 @@ class Mistake(NamedTuple):
 MISTAKES = {
     "a group whose connection was lost is taken for written": Mistake(lost_group, breaks, 1700),
     "entries of an old claim are written": Mistake(unfenced_append, hangs_too_long, 4165),
-    "a commit wakes nobody": Mistake(silent_commit, lambda world: has(world, Watch) and world.nodes > 1, 1500),
+    "a commit wakes no viewer": Mistake(silent_commit, lambda world: has(world, Watch) and world.nodes > 1, 1500),
 }
 
 
