@@ -27,7 +27,7 @@ OLD = ApprovalAsked("a1", "terminal", "rm x", "d", "ann")
         (ASKED, ApprovalAnswered("a1", "deny", TIMED_OUT), "no answer came within 60 s"),
         (OLD, ApprovalAnswered("a1", "deny", TIMED_OUT), "no answer came in time"),
         (None, ApprovalAnswered("a1", "deny", TIMED_OUT), "no answer came in time"),
-        (ASKED, ApprovalAnswered("a1", "deny", NO_SURFACE), "nobody could be asked"),
+        (ASKED, ApprovalAnswered("a1", "deny", NO_SURFACE), "no person could be asked"),
         (ASKED, ApprovalSoFar(ASKED), ""),
     ],
 )

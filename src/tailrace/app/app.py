@@ -137,7 +137,7 @@ class App:
         self.redactor = redactor_of(config)
         self.steering = Steering(journal, self.redactor)
         check_approvals(config)
-        self.can_ask = bool(config.approvals.notify)  # a person, about a run that nobody watches; a server always can
+        self.can_ask = bool(config.approvals.notify)  # a person, about a run without viewers; a server always can
         self.directory = directory
         self._policies: WeakValueDictionary[str, ApprovalPolicy] = WeakValueDictionary()  # of the turns here, by run
         self._roots = tuple(config.path(root) for root in config.agent.roots)

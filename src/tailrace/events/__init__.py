@@ -220,7 +220,7 @@ class HistoryCompressed(Event):
 
 
 class ApprovalAnswered(Event):
-    """`by` is who answered; "timeout" where no answer came in time, "no surface" where nobody could be asked.
+    """`by` is who answered; "timeout" where no answer came in time, "no surface" where no person could be asked.
     `reason` is what the person says about a denial."""
 
     approval_id: str

@@ -7,7 +7,7 @@ from typing import Final
 
 from tailrace.events import ApprovalAnswered, ApprovalAsked, ApprovalSoFar
 
-NO_SURFACE: Final = "no surface"  # `ApprovalAnswered.by` where nobody could be asked
+NO_SURFACE: Final = "no surface"  # `ApprovalAnswered.by` where no person could be asked
 TIMED_OUT: Final = "timeout"  # `ApprovalAnswered.by` where the time was up
 RUN_OVER: Final = "run over"  # in place of a name, for a question that was open when its run ended
 WRITTEN_OVER: Final = "newer message"  # the same, where a newer message has ended the run
@@ -35,7 +35,7 @@ def forget_command(asked: ApprovalAsked) -> str:
 def unanswered_words(asked: ApprovalAsked | None, by: str) -> str:
     """Why there was no answer; empty where there was one."""
     if by == NO_SURFACE:
-        return "nobody could be asked"
+        return "no person could be asked"
     if by == RUN_OVER:
         return "the run ended before an answer came"
     if by == WRITTEN_OVER:

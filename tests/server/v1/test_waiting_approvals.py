@@ -150,4 +150,4 @@ async def test_approvals_api_deny_denies_at_once_with_the_reason(tmp_path: Path)
         _, answer = await server.json("POST", "/v1/chat/completions", body)
         told = json.loads(server.provider.requests[-1].body)["messages"][-1]["content"]
     assert answer["choices"][0]["message"]["content"] == "On it.\n\nNot done."
-    assert "nobody could be asked" in told
+    assert "no person could be asked" in told

@@ -10,7 +10,7 @@ const INTERRUPTED = /^(This call was interrupted|The user interrupted this call)
 const NOT_EXECUTED = {
   denied: "denied",
   no_answer: "denied: no answer came",
-  no_one_to_ask: "denied: nobody could be asked",
+  no_one_to_ask: "denied: no person could be asked",
   forbidden: "refused by the rules",
   failed: "not executed",
 };

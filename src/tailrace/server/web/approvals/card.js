@@ -63,7 +63,7 @@ export class ApprovalCard {
   offer() {
     this.foreign = !mayAnswer(this.asked);
     if (this.foreign) {
-      this.choices.replaceChildren(element("p", [`Only ${requesterName(this.asked) || "whoever started it"} can answer this.`]));
+      this.choices.replaceChildren(element("p", [`Only ${requesterName(this.asked) || "the person who started it"} can answer this.`]));
       return;
     }
     const covers = coverage(this.asked);

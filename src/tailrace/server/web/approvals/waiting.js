@@ -34,7 +34,7 @@ export function unpin(id, words = "") {
   }
 }
 
-/** Resolves also where somebody else has answered. */
+/** Resolves also where another person has answered. */
 export async function approveOnce(run, id) {
   await post(`/runs/${encodeURIComponent(run)}/approval`, { approval_id: id, decision: "once" }).catch((error) => {
     if (error.status !== 409) throw error;

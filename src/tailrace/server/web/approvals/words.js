@@ -5,7 +5,7 @@ const APPROVED = { once: "Approved once", session: "Approved for this session", 
 /** What became of a question. */
 export function outcome(asked, { decision, by = "", reason = "" }) {
   if (decision !== "deny") return APPROVED[decision] ?? `Approved (${decision})`;
-  if (by === "no surface") return "Not executed: nobody could be asked";
+  if (by === "no surface") return "Not executed: no person could be asked";
   if (by === "timeout") {
     const waitedS = asked.expires_at ? Math.round(asked.expires_at - asked.asked_at) : 0;
     return `Not executed: no answer came ${waitedS ? `within ${waitedS} s` : "in time"}`;

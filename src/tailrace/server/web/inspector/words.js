@@ -65,7 +65,7 @@ const TOOL_STATES = {
   returned: "returned to the client",
 };
 const DECISIONS = { once: "approved once", session: "approved for the session", always: "always approved", deny: "denied" };
-const NO_ONE = { timeout: "denied: no answer came", "no surface": "denied: nobody could be asked" };
+const NO_ONE = { timeout: "denied: no answer came", "no surface": "denied: no person could be asked" };
 const NAMES = {
   question: "Question",
   attempt: "Model",
