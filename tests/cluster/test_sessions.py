@@ -24,6 +24,7 @@ from tailrace.testing.provider import Reply, Scenario, call, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 
 ROUNDS = 8
+SEEN_LATE_S = 0.05  # a closed connection is closed on its process's next round of the loop: an answer takes 0.8 s
 
 
 @WITHOUT_REDIS
@@ -46,7 +47,7 @@ async def test_I101_messages_at_once_to_one_session_through_different_nodes_run_
                 await request.over.wait()
             times = sorted((each.received_at, each.disconnected_at or each.finished_at or 0.0) for each in asked)
             for (_, before_ended), (began, _) in pairwise(times):
-                assert before_ended <= began, "two turns of one session ran side by side"
+                assert before_ended <= began + SEEN_LATE_S, "two turns of one session ran side by side"
             history = [message["content"] for message in asked[-1].json()["messages"] if message["role"] == "user"]
             assert sorted(history) == sorted(f"Question {name}." for name in range(len(runs)))
 
