@@ -283,7 +283,7 @@ class App:
     def raw_routes(self, asked: ClientRequest) -> tuple[Route, ...]:
         """Where a client's request to a raw model can go; the configured model brings its stand-ins along. Raises
         `ConfigError` for a model that is not there, `UnsupportedParameter` for what it cannot be asked."""
-        return verbatim_routes(self.models.routes_of(asked.model), asked, strict=self.config.server.strict)
+        return verbatim_routes(self.models.routes_of(asked.request.model), asked, strict=self.config.server.strict)
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
         """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""

@@ -29,6 +29,7 @@ class AnswerHeader(msgspec.Struct, frozen=True):
     fields: JsonObject = {}
     state: JsonObject = {}
     ended: float | None = None
+    provider: str = ""  # of the first attempt
     legacy_calls: bool = False  # chat: the client knows `function_call` alone
     hidden_thinking: bool = True  # messages: the client returns thinking that it cannot read
 
@@ -42,7 +43,7 @@ class AnswerEncoder(ABC):
 
     def __init__(self, header: AnswerHeader) -> None:
         self._source = header.source  # the dialect that the deltas are decoded from
-        self._provider = ""  # of the attempt under way
+        self._provider = header.provider  # of the attempt under way
         self._relays: bool | None = None  # the provider's own events are sent; None: that is not known yet
         self._tracks_text = False  # `_track` needs the texts of relayed events too
         self._ended = False

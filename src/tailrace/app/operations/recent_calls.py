@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from tailrace.errors import Retryable
 from tailrace.messages import Value
@@ -34,7 +34,7 @@ class RecentCalls(Value):
         return round(statistics.median(self.first_tokens_s), 3) if self.first_tokens_s else None
 
 
-class _Attempt(NamedTuple):
+class _Attempt(Value, gc=False):
     at: float
     first_token_s: float | None
     problem: str  # empty for an answer

@@ -104,8 +104,7 @@ class KeyLimits:
 
     def gate(self, request: ModelRequest, routes: Sequence[Route]) -> AbstractAsyncContextManager[None] | None:
         """For `Caller`: one call of the key that the task is charged to."""
-        name = CHARGED_TO.get()
-        key = self._keys.get(name)
+        key = self._keys.get(CHARGED_TO.get()) if self._keys else None
         if key is None or (key.tokens_per_day is None and key.usd_per_day is None):
             return None
         output = min(request.max_tokens or RESERVED_OUTPUT, RESERVED_OUTPUT)

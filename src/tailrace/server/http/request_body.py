@@ -9,8 +9,8 @@ import asyncio
 import io
 import sys
 import zlib
-from collections.abc import Coroutine
-from functools import cache
+from collections.abc import Callable, Coroutine
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -27,7 +27,8 @@ from tailrace.values.validation_words import decoding_problem, validation_mistak
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 BODY_S: Final = 60.0  # for a whole body
-_DECODERS: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}  # by the type of the body
+# Made once: what a type means takes longer to find out than a small body to decode.
+_decoder_of: Final[Callable[[Any], msgspec.json.Decoder[Any]]] = cache(msgspec.json.Decoder)
 ARRIVED_BYTES: Final = 1 << 16  # of a body, and what is unpacked of a compressed one at once: less than a millisecond
 LARGE_BYTES: Final = 500_000  # such bodies are scanned and decoded in a thread, and the loop has its turn in between
 
@@ -150,7 +151,7 @@ async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None 
     """The JSON body as this type. Raises `ApiError` 400 that names the field."""
     body = await read_body(request, max_bytes=max_bytes)
     try:
-        decoder = _decoder_of(kind)
+        decoder: msgspec.json.Decoder[T] = _decoder_of(kind)
         if len(body) > LARGE_BYTES:
             return await asyncio.to_thread(decoder.decode, body)
         return decoder.decode(body)
@@ -163,17 +164,7 @@ async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None 
         raise ApiError(400, problem, code="invalid_json") from exc
 
 
-def _decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Made once: what a type means takes longer to find out than a small body to decode."""
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
-    return decoder
-
-
-def read_object(request: web.Request, *, max_bytes: int | None = None) -> Coroutine[Any, Any, JsonObject]:
-    """The JSON object that the body is, opaque."""
-    return read_as(request, JsonObject, max_bytes=max_bytes)
+read_object: Final = partial(read_as, kind=JsonObject)  # the JSON object that the body is, opaque
 
 
 def query_of(request: web.Request, kind: type[S], *, ignore_others: bool = False) -> S:

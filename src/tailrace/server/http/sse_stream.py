@@ -113,7 +113,7 @@ class EventStream:
     def _take_head(self) -> bytes:
         """The head, where it is not sent yet and the client is there: the caller sends it now."""
         transport = self._protocol.transport
-        if self._transport is not None or transport is None or transport.is_closing():
+        if transport is None or transport.is_closing():
             return b""
         head = self._maker.stream_head(self._request, self._headers)
         set_headers(self._request, NO_HEADERS)  # they have been read
@@ -152,7 +152,7 @@ class EventStream:
 
     def _send_first(self, data: bytes, end: bytes = b"") -> None:
         """The head, where it is not sent, and these events in one write; `end`: the end of the body too."""
-        head = self._take_head()
+        head = self._take_head() if self._transport is None else b""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -214,7 +214,7 @@ class EventStream:
         transport = self._protocol.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has disconnected")
-        if self._protocol.writing_paused:
+        if is_writing_paused(self._protocol):
             await self._request.writer.drain()
         return CONNECTION_KEPT if self._chunked and self._request.keep_alive else CONNECTION_CLOSED
 

@@ -88,17 +88,18 @@ class ClientCall(msgspec.Struct, frozen=True):
     fields: JsonObject = {}
     state: JsonObject = {}
 
-    def header(self, run: Run, source: WireDialect, *, ended: float | None = None) -> AnswerHeader:
+    def header(self, run: Run, source: WireDialect, *, ended: float | None = None, provider: str = "") -> AnswerHeader:
         """`source`: the dialect of the answer's deltas. `ended`: when it ended, of an answer that is whole."""
         return AnswerHeader(
             id=answer_id(self.dialect, run.id),
-            model=self.client_request.model,
+            model=self.client_request.request.model,
             created=int(run.created_at),
             source=source,
             include_usage=self.client_request.include_usage,
             fields=self.fields,
             state=self.state,
             ended=ended,
+            provider=provider,
             legacy_calls=self.client_request.legacy_functions,
             hidden_thinking=self.client_request.reasoning or bool(self.client_request.request.tools),
         )

@@ -49,13 +49,12 @@ async def begin_raw(call: ClientCall) -> Answering:
     if ignored := params_left_out(routes[0], client_request):
         set_ignored_header(call.request, ignored)
         kept["ignored"] = ignored
-    new = NewRun(CALL_KIND, kept, client_request.model, durability="memory")
+    new = NewRun(CALL_KIND, kept, client_request.request.model, durability="memory")
     run, lease = await app.journal.start(new, app.owner, lease_s=REQUEST_LEASE_S)
     if lease is None:
         raise AssertionError("a run without an idempotency key is always new")
     CURRENT_RUN.set(run.id)
-    raw = _RawAnswer(call, routes, run, lease)
-    return raw.answer_streamed() if client_request.stream else raw.answer_whole()
+    return _RawAnswer(call, routes, run, lease).answer()
 
 
 def broken_off(error: ProviderError) -> ApiError:
@@ -80,22 +79,28 @@ class _RawAnswer:
         self._lease = lease
         self.can_go_on = not call.client_request.opaque_at  # another provider can be asked for the rest
 
-    async def answer_whole(self) -> web.Response:
-        journal, routed = self._pipeline.app.journal, RoutedRequest(self._call.client_request, self._routes)
-        record = CallLog(journal, self._lease, routed, flush_every_s=FLUSH_EVERY_S)
-        result = await self._complete(record)
-        self._record(record, partial(record.completed, result))
-        if result.incomplete is not None:
-            raise broken_off(result.incomplete.error)
-        self.begin_attempt(result.provider)
-        header = self._call.header(self._run, DIALECTS[result.completion.dialect], ended=time.time())
-        return json_response(self._call.dialect.encode_body(result.completion, header))
-
-    async def answer_streamed(self) -> web.StreamResponse:
-        routed = RoutedRequest(self._call.client_request, self._routes)
-        live = _LiveListener(self, self._pipeline.app.journal, self._lease, routed)
-        live.stream = self._pipeline.stream(self._call.request, error_frame=live.error_frame)
-        result = await self._complete(live)
+    async def answer(self) -> web.StreamResponse:
+        call, pipeline = self._call, self._pipeline
+        journal, routed = pipeline.app.journal, RoutedRequest(call.client_request, self._routes)
+        live: _LiveListener | None = None
+        if call.client_request.stream:
+            record: CallLog = (live := _LiveListener(self, journal, self._lease, routed))
+            live.stream = pipeline.stream(call.request, error_frame=live.error_frame)
+        else:
+            record = CallLog(journal, self._lease, routed, flush_every_s=FLUSH_EVERY_S)
+        request = (
+            with_history(call.history, call.client_request.request) if call.history else call.client_request.request
+        )
+        try:
+            result = await pipeline.app.caller.complete(request, self._routes, listener=record)
+        except ProviderError as exc:
+            self._record(record, partial(record.failed, exc))
+            raise
+        except asyncio.CancelledError:
+            self._record(record, record.stopped)
+            raise
+        if live is None:
+            return self._whole_answer(record, result)
         try:
             if result.incomplete is not None:
                 raise broken_off(result.incomplete.error)
@@ -103,12 +108,18 @@ class _RawAnswer:
         finally:  # the connection's next request does not wait for the journal
             self._record(live, partial(live.completed, result))
 
+    def _whole_answer(self, record: CallLog, result: CallResult) -> web.Response:
+        self._record(record, partial(record.completed, result))
+        if result.incomplete is not None:
+            raise broken_off(result.incomplete.error)
+        self.begin_attempt(result.provider)
+        header = self._call.header(self._run, DIALECTS[result.completion.dialect], ended=time.time())
+        return json_response(self._call.dialect.encode_body(result.completion, header))
+
     def new_encoder(self, provider: str) -> AnswerEncoder:
         """The answer begins: a parameter that its provider has refused meanwhile is named in its head."""
         dialect = self.begin_attempt(provider)
-        encoder = self._call.dialect.new_encoder(self._call.header(self._run, dialect))
-        encoder.new_attempt(provider)
-        return encoder
+        return self._call.dialect.new_encoder(self._call.header(self._run, dialect, provider=provider))
 
     def begin_attempt(self, provider: str) -> WireDialect:
         """This provider answers: until the head is sent, it names what this provider is not told. Its dialect."""
@@ -119,19 +130,6 @@ class _RawAnswer:
             self._answering = route
             set_ignored_header(self._call.request, params_left_out(route, client_request))
         return DIALECTS[route.provider.dialect]
-
-    async def _complete(self, record: CallLog) -> CallResult:
-        try:
-            request = self._call.client_request.request
-            if self._call.history:
-                request = with_history(self._call.history, request)
-            return await self._pipeline.app.caller.complete(request, self._routes, listener=record)
-        except ProviderError as exc:
-            self._record(record, partial(record.failed, exc))
-            raise
-        except asyncio.CancelledError:
-            self._record(record, record.stopped)
-            raise
 
     def _record(self, record: CallLog, end: Callable[[], RunFinished]) -> None:
         """Ends the run without waiting for the journal. The client has its answer: a failing journal is logged, not

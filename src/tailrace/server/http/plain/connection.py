@@ -47,7 +47,7 @@ _NEEDED: Final = frozenset({"host", "content-length"})  # RFC 9112, 3.2: a reque
 _NOT_PLAIN: Final = frozenset(
     {"transfer-encoding", "content-encoding", "expect", "upgrade", "trailer", "te", "proxy-connection"}
 )
-_KEPT: Final = {None: True, "keep-alive": True, "close": False}
+_KEPT: Final = {"keep-alive": True, "close": False}
 
 
 class PlainHead(msgspec.Struct, Generic[T], frozen=True):
@@ -68,15 +68,15 @@ def parse_plain_head(data: bytes, targets: Mapping[bytes, T]) -> PlainHead[T] | 
     if target is None or head_end < 0:
         return None
     text = data[line_end + 2 : head_end + 2].decode("utf-8", "surrogateescape")
-    fields = _FIELD.findall(text)
-    if len(fields) != text.count("\n") or len(fields) > MAX_FIELDS:
+    count = len(fields := _FIELD.findall(text))
+    if count != text.count("\n") or count > MAX_FIELDS:
         return None  # a line is no field
     names = set(_NAME.findall(text.lower()))
-    if len(names) != len(fields) or not names.isdisjoint(_NOT_PLAIN) or not names >= _NEEDED:
+    if len(names) != count or not names.isdisjoint(_NOT_PLAIN) or not names >= _NEEDED:
         return None
     headers = CIMultiDict(fields)
-    length, connection = headers["Content-Length"], headers.get("Connection")
-    kept = _KEPT.get(connection if connection is None else connection.lower())
+    length = headers["Content-Length"]
+    kept = _KEPT.get(headers["Connection"].lower()) if "connection" in names else True
     if kept is None or _LENGTH.fullmatch(length) is None or (body_bytes := int(length)) > MAX_BODY_BYTES:
         return None
     return PlainHead(target, CIMultiDictProxy(headers), kept, head_end + 4, head_end + 4 + body_bytes)
@@ -224,15 +224,25 @@ class PlainConnection(BaseProtocol):
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, data: bytes) -> None:
-        """The bytes of the next request, as far as they are here."""
+        """Begins the next request where all its bytes are here; keeps them, or hands over, where they are not."""
         head = parse_plain_head(data, self._shared.targets)
         if head is None:
             self._hand_over(data)
-        elif len(data) >= head.end:
-            self._begin(head, data)
-        else:
+            return
+        shared, target = self._shared, head.target
+        if len(data) < head.end:
             self._buffer, self._needed = data, head.end
-            self._rest_timer = self._shared.loop.call_later(REST_S, self._hand_over_buffer)
+            self._rest_timer = shared.loop.call_later(REST_S, self._hand_over_buffer)
+            return
+        self._used = True
+        self.output_size = 0
+        if rest := data[head.end :]:
+            self._buffer = rest
+        message = target.kept if head.keep_alive else target.closed
+        request = shared.new_request(message, EMPTY_PAYLOAD, self, self, None, shared.loop)
+        fill_request(request, head.headers, target.match_info, data[head.body_at : head.end])
+        answer = self._answer(request, target.serve)
+        self.task = shared.loop.create_task(answer, context=shared.context.copy())
 
     def _take_buffer(self) -> None:
         if self._rest_timer is not None:
@@ -240,18 +250,6 @@ class PlainConnection(BaseProtocol):
             self._rest_timer = None
         data, self._buffer = self._buffer, b""
         self._take(data)
-
-    def _begin(self, head: PlainHead[PlainTarget], data: bytes) -> None:
-        self._used = True
-        self.output_size = 0
-        if len(data) > head.end:
-            self._buffer = data[head.end :]
-        shared, target = self._shared, head.target
-        message = target.kept if head.keep_alive else target.closed
-        request = shared.new_request(message, EMPTY_PAYLOAD, self, self, None, shared.loop)
-        fill_request(request, head.headers, target.match_info, data[head.body_at : head.end])
-        answer = self._answer(request, target.serve)
-        self.task = shared.loop.create_task(answer, context=shared.context.copy())
 
     async def _answer(
         self, request: web.Request, serve: Callable[[web.Request], Awaitable[web.StreamResponse]]
