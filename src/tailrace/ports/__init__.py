@@ -152,10 +152,10 @@ class FieldRefuser(ABC):
         """The fields of `request` that its model is asked without."""
 
 
-class ReattachingProvider(ABC):
+class ReattachingProvider:
     """A provider that keeps an answer while it makes it, and for a while afterwards: when a connection breaks, the
-    answer is read on over another one, and no second answer is paid for. A class and no Protocol: every attempt asks
-    whether its provider is one."""
+    answer is read on over another one, and no second answer is paid for. A class, neither a Protocol nor an `ABC`:
+    every attempt asks whether its provider is one (-4 calls of 700 a request)."""
 
     __slots__ = ()
 

@@ -465,9 +465,10 @@ async def _request_cancellation(provider: ReattachingProvider, name: str, answer
 
 def _is_counted(answer: Completion) -> bool:
     """Whether the provider has counted the tokens; zero is a count (N171)."""
-    raw = answer.body.get("usage")
-    usage = answer.usage
-    return bool(usage.input_tokens or usage.output_tokens or (isinstance(raw, dict) and raw))
+    usage, body = answer.usage, answer.body
+    if usage.input_tokens or usage.output_tokens:
+        return True
+    return "usage" in body and isinstance(raw := body["usage"], dict) and bool(raw)
 
 
 def _tried(outcomes: Sequence[AttemptOutcome]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ _LARGE_CONTEXT_S = ((100_000, 300.0), (50_000, 240.0))  # past so many tokens of
 _USUAL_CONTEXT_TOKENS = _LARGE_CONTEXT_S[-1][0]
 TURN_IDLE_S = 180.0
 LAST_LOOKS = 8  # passes of the loop between a deadline and its verdict, in which what the socket holds is read
+_NEVER = float("inf")
 STOOD_STILL_S = 1.0  # a timer that fires so late fires in a process that was stopped, or in a machine that slept
 
 
@@ -42,7 +43,7 @@ def idle_timeout_s(
         return STEP_IDLE_S
     if local:
         return LOCAL_IDLE_S
-    return _large_context_s(context_tokens) or TURN_IDLE_S
+    return (context_tokens and _large_context_s(context_tokens)) or TURN_IDLE_S
 
 
 def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, local: bool) -> AttemptDeadlines:
@@ -150,17 +151,18 @@ class DeadlineWatch:
 
     def _next(self) -> tuple[float, Deadline] | None:
         """The deadline that passes first."""
-        deadlines = self._deadlines
-        due: list[tuple[float, Deadline]] = []
+        deadlines, first = self._deadlines, _NEVER
+        which: Deadline = "total"
         if deadlines.total_s is not None:
-            due.append((self._started_at + deadlines.total_s, "total"))
-        if deadlines.first_token_s is not None and not self.begun:
-            due.append((self._started_at + deadlines.first_token_s, "first_token"))
-        if deadlines.idle_s is not None and self._is_open:
-            due.append((self.bytes_at + deadlines.idle_s, "idle"))
-        if deadlines.progress_s is not None and self.begun:
-            due.append((self.advanced_at + deadlines.progress_s, "progress"))
-        return min(due, default=None)
+            first = self._started_at + deadlines.total_s
+        if deadlines.progress_s is not None and self.begun and (at := self.advanced_at + deadlines.progress_s) <= first:
+            first, which = at, "progress"
+        if deadlines.idle_s is not None and self._is_open and (at := self.bytes_at + deadlines.idle_s) <= first:
+            first, which = at, "idle"
+        begins_s = None if self.begun else deadlines.first_token_s
+        if begins_s is not None and (at := self._started_at + begins_s) <= first:
+            first, which = at, "first_token"
+        return None if first == _NEVER else (first, which)
 
     def _arm(self) -> None:
         """Sees to it that the timer fires by the next deadline. One that fires earlier looks again then."""

@@ -3,7 +3,7 @@ own tool): another provider refuses the whole request over them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeGuard
 
 import msgspec
@@ -26,13 +26,17 @@ def without_opaque_items(completion: Completion) -> Completion:
     return _with_items(completion, _text_alone)
 
 
-def replayable_messages(messages: Iterable[Message], *, provider: str, model: str) -> tuple[Message, ...]:
+def replayable_messages(messages: Sequence[Message], *, provider: str, model: str) -> tuple[Message, ...]:
     """The same conversation without opaque items that another provider made."""
 
     def kept(item: Item) -> Part | None:
         return item if _is_at_home(item, provider, model) else _text_alone(item)
 
-    return tuple([_changed(message, kept) for message in messages])
+    for message in messages:
+        for part in message.parts:
+            if part.__class__ is not Text and _is_opaque(part):
+                return tuple([_changed(each, kept) for each in messages])
+    return tuple(messages)  # nearly always
 
 
 def _is_at_home(item: Item, provider: str, model: str) -> bool:

@@ -4,11 +4,11 @@ block is left. Knows nothing of retries, deadlines or other providers."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -84,13 +84,15 @@ class _StreamedCall:
 
     def __init__(self, provider: HttpProvider, request: ModelRequest) -> None:
         self._provider, self._request = provider, request
+        self.reply: HttpReply  # once there is one
 
-    async def __aenter__(self) -> AnswerStream:
-        self._reply, answer = await self._provider.open_stream(self._request)
-        return answer
+    def __aenter__(self) -> Coroutine[Any, Any, AnswerStream]:
+        return self._provider.open_stream(self._request, self)
 
-    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        ReplyReading(self._reply, self._provider.name).__exit__(kind, error, traceback)
+    async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self.reply.close()
+        if error is not None and isinstance(error, ProviderError):
+            error.provider = error.provider or self._provider.name
 
 
 class HttpProvider(FieldRefuser):
@@ -118,14 +120,15 @@ class HttpProvider(FieldRefuser):
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
         return _StreamedCall(self, request)
 
-    async def open_stream(self, request: ModelRequest) -> tuple[HttpReply, AnswerStream]:
-        """The reply, which the caller closes, and the answer that it brings."""
+    async def open_stream(self, request: ModelRequest, call: _StreamedCall) -> AnswerStream:
+        """The answer. The call closes the reply that brings it."""
         body_without = partial(self.request_body, request, stream=True)
-        reply, refused = await self._post(request, body_without, self._url)
+        call.reply, refused = await self._post(request, body_without, self._url)
+        reply = call.reply
         if self._passes_plain_streams and reply.is_event_stream:
-            return reply, self._streamed(reply, request)  # as what follows would return it
+            return self._streamed(reply, request)  # as what follows would return it
         try:
-            return reply, self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
+            return self._cut(self._without_key(await self._streamed_answer(reply, request, refused)), request)
         except BaseException as exc:
             self._reading(reply).__exit__(type(exc), exc, None)
             raise

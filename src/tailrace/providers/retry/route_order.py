@@ -40,14 +40,15 @@ class RouteOrder:
 
     def next(self, now: float) -> tuple[int, float] | None:
         """The index of the route and the seconds to wait before it, or None when all are closed."""
-        chosen = self._chosen(now)
+        chosen = self._at if self._stays and not self._legs[self._at].is_closed else self._chosen(now)
         if chosen is None:
             log.debug("%s -> no route left", self._outcome)
             return None
         self._at, self._stays = chosen, True
         ready_at = self._legs[chosen].ready_at
         wait_s = ready_at - now if ready_at > now else 0.0
-        log.debug("%s -> route %d in %.3g s", self._outcome, chosen, wait_s)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s -> route %d in %.3g s", self._outcome, chosen, wait_s)
         return chosen, wait_s
 
     @property
@@ -62,8 +63,6 @@ class RouteOrder:
         return any(not leg.is_closed for index, leg in enumerate(self._legs) if index != self._at)
 
     def _chosen(self, now: float) -> int | None:
-        if self._stays and not self._legs[self._at].is_closed:
-            return self._at
         count = len(self._legs)
         order = [(self._at + step) % count for step in range(count)]
         still_open = [index for index in order if not self._legs[index].is_closed]

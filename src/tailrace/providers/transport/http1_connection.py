@@ -83,16 +83,9 @@ class Http1Reply:
     def at_end(self) -> bool:
         return self._ended and not self._buffered and self._error is None
 
-    async def head(self) -> None:
-        """Waits for the status and the headers. Raises `Unavailable` or `PeerError`."""
-        while not self.status:
-            self._raise_error()
-            await self.woken()
-
     async def read(self) -> bytes:
         while not self._buffered:
-            self._raise_error()
-            if self._ended:
+            if self._ended and self._error is None:
                 return b""
             await self.woken()
         return self._take_buffered()
@@ -130,13 +123,16 @@ class Http1Reply:
     # ── for the connection ───────────────────────────────────────────────────────────────────────────────────
 
     def woken(self) -> asyncio.Future[bool]:
-        """Is done when something has happened."""
+        """Is done when something has happened. Raises the error that the answer has ended with."""
+        if self._error is not None:
+            self._raise_error()
         self._waiter = waiter = get_running_loop().create_future()
         return waiter
 
     def wake(self, *, enough: bool = False) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(enough)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(enough)
 
     @property
     def ended(self) -> bool:
@@ -153,8 +149,7 @@ class Http1Reply:
             except PeerError as exc:
                 self._fail(exc)
                 return
-        if self._waiter is not None:
-            self.wake()
+        self.wake()
 
     def receive_packed(self, data: bytes) -> None:
         """A piece of a body that is compressed."""
@@ -361,8 +356,7 @@ class Http1Connection(asyncio.Protocol):
         if pieces := self._pieces:
             body = pieces.pop()
             if pieces:  # a read of one piece is a token
-                pieces.append(body)
-                body = b"".join(pieces)
+                body = b"".join((*pieces, body))
                 pieces.clear()
             self._framing_bytes = 0
             if reply.is_packed:
@@ -419,7 +413,7 @@ class Http1Connection(asyncio.Protocol):
             case 14 if name.lower() == b"content-length":
                 self._has_length = True
             case 17 if name.lower() == b"transfer-encoding":
-                self._has_length = value.lower().find(b"chunked") >= 0
+                self._has_length = value == b"chunked" or value.lower().find(b"chunked") >= 0
             case 16 if name.lower() == b"content-encoding":
                 reply.encodings.append(value)
             case 12 if name.lower() == b"content-type" and not reply.content_type:

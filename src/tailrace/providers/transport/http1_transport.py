@@ -115,8 +115,8 @@ class Http1Transport:
                     reply = await connection.send_large(head, body)
                 else:
                     reply = connection.send(head + body)
-                if not reply.status:
-                    await reply.head()
+                while not reply.status:
+                    await reply.woken()
             except Unavailable:
                 if not may_repeat or reply is None or not reply.untouched:
                     raise
