@@ -68,7 +68,7 @@ class SseDecoder:
         if self._after_cr or data.find(b"\r") >= 0:  # `in` of bytes raises and catches an error first
             data = self._with_lf(data)
         buffer = self._buffer
-        if not buffer and data.endswith(BLANK_LINE):  # a read of whole events, as one token at a time comes
+        if not buffer and data[-2:] == BLANK_LINE:  # a read of whole events, as one token at a time comes
             whole = data
         else:
             searched = max(len(buffer) - 1, 0)  # its last byte may be the first LF of a blank line
@@ -106,7 +106,7 @@ class SseDecoder:
         return SseEvent(b"\n".join(data), kind, self.last_event_id)
 
     def _without_bom(self, data: bytes) -> bytes:
-        if not self._buffer and data and not data.startswith(_BOM[:1]):
+        if not self._buffer and data and data[0] != _BOM[0]:
             self._at_start = False
             return data
         head = bytes(self._buffer) + data

@@ -28,6 +28,7 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _INSIDE: Final = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'  # the quotes of a JSON string, in any spelling
 _ODD_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\[/u]")  # that our own JSON does not have
 _PADDING = re.compile(rb'"(?:obfuscation|p)"\s*:\s*"')
+_COLON: Final = 0x3A
 _PROBE = "tailrace-probe"
 _RAW_PROBE = b'"tailrace-probe"'
 _RAW_PADDING = b"abc123"
@@ -281,10 +282,11 @@ class TemplateDecoder:
 
     def _decode(self, whole: bytes, deltas: list[AnyDelta]) -> None:
         """Decodes these blocks, each with its blank line, up to the end of the answer."""
-        at, looks, has_comments = 0, _LOOKS, True
-        while at < len(whole):
-            if has_comments and whole.startswith(b":", at):  # once: the cost stays linear
+        at, end, looks, has_comments = 0, len(whole), _LOOKS, True
+        while at < end:
+            if has_comments and whole[at] == _COLON:  # once: the cost stays linear
                 whole, at, has_comments = without_comments(whole[at:]), 0, False
+                end = len(whole)
                 continue
             template = self._template
             if template is None and self._sample is not None:

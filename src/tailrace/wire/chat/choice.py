@@ -245,8 +245,8 @@ class ChoiceState:
 def _plain_text(delta: JsonObject) -> tuple[str | None, str, bool] | None:
     """The content, the role, and whether there are nulls; None where the delta has anything else."""
     content, role, has_nulls = None, "", False
-    for field, value in delta.items():
-        if value is None:
+    for field in delta:
+        if (value := delta[field]) is None:
             if field not in _DELTA_FIELDS:
                 return None
             has_nulls = True

@@ -52,10 +52,9 @@ def completion_from_body(body: JsonObject) -> Completion:
         finish_reason=reason,
         stop=_stop(reason, called=ToolCall in map(type, parts)),
         usage=usage_of(body.get("usage")),
-        refusal=text_of(message.get("refusal")) or None,
-        has_unnamed_call=any(
-            not text_of(function_of(call).get("name")) for call in objects_of(message.get("tool_calls"))
-        ),
+        refusal=(text_of(message["refusal"]) or None) if "refusal" in message else None,
+        has_unnamed_call="tool_calls" in message
+        and any(not text_of(function_of(call).get("name")) for call in objects_of(message["tool_calls"])),
     )
 
 
@@ -67,7 +66,7 @@ def finish_reason_for(reason: str | None, *, called: bool) -> str:
 
 def _stop(reason: str, *, called: bool) -> Stop:
     """Calls outweigh a plain `stop` (B36), and never a `length`: the last of them may be cut (B35)."""
-    stop = STOPS.get(reason.lower(), "unknown")
+    stop = STOPS[reason] if reason in STOPS else STOPS.get(reason.lower(), "unknown")
     if stop in ("end", "tools"):
         return "tools" if called else "end"
     return stop

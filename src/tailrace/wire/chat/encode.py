@@ -249,7 +249,8 @@ class StreamEncoder(AnswerEncoder):
         return before + found, b"data: %b,%b" % (ours, found)
 
     def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
-        super()._track(delta, out)
+        if delta.__class__ is not TextDelta:
+            super()._track(delta, out)
         if not self._begun and delta.__class__ not in _ENDINGS:  # a miss of `isinstance` costs a struct much more
             out += self._held
             self._held.clear()
@@ -330,13 +331,13 @@ class StreamEncoder(AnswerEncoder):
 
 def _parted(chunk: JsonObject) -> tuple[JsonObject | None, JsonObject | None]:
     """The part of a chunk that is sent now, and the part for the end: some clients stop reading at a finish reason."""
-    choices = objects_of(chunk.get("choices"))
-    if len(choices) == 1:
-        if not choices[0].get("finish_reason"):
-            return chunk, None
-        if not _says_something(choices[0]):
+    given = chunk.get("choices")
+    if given.__class__ is list and given and not given[1:] and (only := given[0]).__class__ is dict:
+        if not only.get("finish_reason"):
+            return chunk, None  # as what follows would
+        if not _says_something(only):
             return None, chunk
-    if not choices:
+    if not (choices := objects_of(given)):
         return (None, chunk) if isinstance(chunk.get("usage"), dict) else (chunk, None)
     ended = [choice for choice in choices if choice.get("finish_reason")]
     if not ended:
@@ -350,7 +351,7 @@ def _parted(chunk: JsonObject) -> tuple[JsonObject | None, JsonObject | None]:
 
 def _says_something(choice: JsonObject) -> bool:
     delta = choice.get("delta")
-    if not isinstance(delta, dict) or not delta:
+    if not delta or delta.__class__ is not dict:
         return False
     return any(value for name, value in delta.items() if name != "role")
 
