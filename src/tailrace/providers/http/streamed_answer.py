@@ -148,7 +148,7 @@ class StreamedAnswer(AnswerStream):
         if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
             self._fail(deltas, last, self._take)
         self._take(deltas)
-        if self._relay_to is not None:
+        if self._relay_to is not None and not decoder.complete:
             self._relay_next(self._relay_to)
         return decoder.complete
 

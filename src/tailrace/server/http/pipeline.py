@@ -86,6 +86,7 @@ class RequestPipeline:
         app.own_report.requests = lambda: self.in_flight
         self._origins = origins
         self._heads = ResponseHeads(origins)
+        self.stream_head = self._heads.of_stream  # for the stream: its head
         self.stream_timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
         self.body_budget = body_budget if body_budget is not None else BodyBudget(128_000_000)
@@ -167,10 +168,6 @@ class RequestPipeline:
     def shows(self, run_id: str) -> None:
         """The request of this task waits for the end of this run from now on, and of no other."""
         self._viewed[_current_task(self._loop)] = run_id
-
-    def stream_head(self, request: web.Request, headers: Mapping[str, str] | None) -> bytes:
-        """For the stream: its head."""
-        return self._heads.of_stream(request, headers)
 
     def stream_failure(self, request: web.Request, error: ApiError, error_frame: ErrorFrame | None) -> bytes:
         """For the stream: the event that ends it where it has failed."""

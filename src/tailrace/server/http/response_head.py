@@ -52,7 +52,7 @@ class ResponseHeads:
         if "Access-Control-Allow-Origin" in headers:
             headers.setdefault("Vary", "Origin")
 
-    def of_stream(self, request: web.Request, extra: Mapping[str, str] | None = None) -> bytes:
+    def of_stream(self, request: web.Request, headers: Mapping[str, str] | None = None) -> bytes:
         """The whole head of a stream of events. Raises `ValueError` for a field that would end it."""
         second = int(time.time())
         if second != self._second:
@@ -61,14 +61,14 @@ class ResponseHeads:
         constant = kept if request.version >= HttpVersion11 else self._old
         values, given = request_values(request), request.headers
         is_usual = REQUEST_ID in values and LEFT not in values and IGNORED not in values
-        if extra is None and is_usual and "anthropic-version" not in given and hdrs.ORIGIN not in given:
+        if headers is None and is_usual and "anthropic-version" not in given and hdrs.ORIGIN not in given:
             return b"%bX-Request-Id: %b\r\n\r\n" % (constant, values[REQUEST_ID].encode())  # nearly every answer
         fields = self._own_headers(request)
         if "Access-Control-Allow-Origin" in fields:
             fields["Vary"] = "Origin"
-        if extra:
-            fields.update(extra)
-            if "Content-Type" in extra:
+        if headers:
+            fields.update(headers)
+            if "Content-Type" in headers:
                 constant = constant.replace(_CONTENT_TYPE, b"")
         rest = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
         if rest.count("\r") != len(fields) or rest.count("\n") != len(fields) or "\0" in rest:

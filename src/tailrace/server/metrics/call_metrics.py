@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import get_args
 
 from tailrace.agent.session import TURN_KIND
@@ -35,11 +36,7 @@ OTHER_MODELS = "other"
 
 def count_calls(metrics: Metrics) -> CallMiddleware:
     """For `open_app(middleware=…)`."""
-
-    def middleware(_request: ModelRequest, _routes: Sequence[Route], listener: CallListener) -> CallListener:
-        return _CallMeter(metrics, listener)
-
-    return middleware
+    return partial(_CallMeter, metrics)
 
 
 def count_attempts(metrics: Metrics) -> AttemptObserver:
@@ -75,7 +72,7 @@ class _CallMeter(ForwardingListener):
         "attempt_ended",
     )
 
-    def __init__(self, metrics: Metrics, inner: CallListener) -> None:
+    def __init__(self, metrics: Metrics, _request: ModelRequest, _routes: Sequence[Route], inner: CallListener) -> None:
         self._inner = inner
         self.attempt_ended = inner.attempt_ended  # type: ignore[method-assign]  # `count_attempts` counts it
         self._metrics = metrics
