@@ -388,6 +388,27 @@ async def test_a_page_too_long_to_hand_over_is_read_from_storage(store: Store) -
     await journal.close()
 
 
+async def test_O178_a_commit_of_megabytes_is_written_and_no_longer_held(store: Store) -> None:
+    def encoded_bytes() -> int:
+        made = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/journal/stored/rows.py")])
+        return sum(trace.size for trace in made.traces)
+
+    journal = await store.open()
+    run, lease = await started(journal)
+    viewer, texts = journal.tail_pages(run.id, after=1), [MessageChunk(text * 2**20) for text in "abc"]
+    tracemalloc.start()
+    try:
+        journal.append(lease, texts)
+        await journal.commit(lease)
+        async with asyncio.timeout(10):
+            while encoded_bytes() > 2**20:  # noqa: ASYNC110 - the thread that wrote them may be in its last lines
+                await asyncio.sleep(0)
+    finally:
+        tracemalloc.stop()
+    assert [entry.event for _ in texts for entry in (await anext(viewer)).entries] == texts
+    await journal.close()
+
+
 async def test_a_token_costs_a_live_viewer_a_few_calls_and_no_task(tmp_path: Path) -> None:
     """By counting: the calls from one commit until a thousand viewers have it, less those where there are none."""
     journal = await SqliteJournal.open(tmp_path / "runs.db")

@@ -208,6 +208,8 @@ class Tail(Waiters):
             self._kept -= _weight(self._batches[drop])
             drop += 1
         del self._batches[:drop]
+        if self._kept > 8 * window:
+            self.forget()  # one text of megabytes: not also held in memory after it was offered
 
     def close(self) -> None:
         self.closed = True

@@ -69,7 +69,7 @@ class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the d
     encoded once: for storage, or by the first viewer."""
 
     stored: bytes = b""  # the JSON of these events, a line each, where a commit has encoded them
-    sources: tuple[Batch, ...] = ()  # the batches of which this one is the end
+    sources: tuple[Batch, ...] = ()  # the batches of which this one is all, or the end
 
     @_Kept
     def lines(self) -> list[bytes]:
@@ -83,6 +83,8 @@ class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the d
     @_Kept
     def stored_bytes(self) -> int:
         """How long these entries are as they are stored."""
+        if self.sources and not self.stored:
+            return sum(batch.stored_bytes for batch in self.sources)  # or a little more, where this is the end of them
         return len(self.stored) or sum(map(len, self.lines))
 
     @_Kept

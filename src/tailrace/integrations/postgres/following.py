@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from weakref import finalize
 
 from tailrace.errors import JournalError
-from tailrace.integrations.postgres.queries import MOST_BYTES
 from tailrace.journal.bus import Bus, Committed
 from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
 from tailrace.journal.storage_wait import warning_level
 from tailrace.journal.stored.group_commit import PendingAppend
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S
+from tailrace.journal.stored.rows import MOST_BYTES
 from tailrace.ports import Batch
 
 logger = logging.getLogger("tailrace.journal")

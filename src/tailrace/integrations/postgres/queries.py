@@ -14,10 +14,8 @@ from tailrace.integrations.postgres.address import Connection
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
 from tailrace.journal.sessions.session_search import MAX_RUNS, MAX_S, SESSIONS_AT_ONCE, SessionTotals, TextSearch
 from tailrace.journal.stored import rows as stored
-from tailrace.journal.stored.rows import Row, end_of
+from tailrace.journal.stored.rows import MOST_BYTES, Row, end_of
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, SessionPage, SessionRuns, Signal
-
-MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row
 
 _RUN = """
     SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs,

@@ -209,10 +209,7 @@ class Commits(GroupCommit[_Work]):
             if self._checkpointing.done():
                 self._checkpointing = None
             return True
-        for part in group:  # for every group of every stream: no generator
-            if part.fsync or (part.long if isinstance(part, PendingCall) else len(part.batch.stored) > 16 * LONG_BYTES):
-                return True
-        return False
+        return True in [part.fsync or part.long for part in group]  # for every group of every stream: no generator
 
     def _settle_soon(self, group: _Group) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
@@ -369,6 +366,7 @@ class _Writer(threading.Thread):
         self.compiled = True
         while (group := self.groups.get()) is not None:
             self.commit(group)
+            del group  # the next one may be long in coming, and this one may have an answer of megabytes
         with contextlib.suppress(sqlite3.Error):
             if self._file.connection.total_changes:  # a process that has only read writes nothing
                 self._file.index_left(1)

@@ -20,7 +20,7 @@ from tailrace.events import Entry, RunFinished
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import NOTHING, Tail
 from tailrace.journal.open_log import OpenLog
-from tailrace.journal.stored.rows import EVENTS, BoundRow, bound_rows, without_outputs
+from tailrace.journal.stored.rows import EVENTS, MOST_BYTES, BoundRow, bound_rows, without_outputs
 from tailrace.journal.waiters import Waiters
 from tailrace.ports import Batch, Lease
 
@@ -68,6 +68,7 @@ class PendingAppend(msgspec.Struct, eq=False):
     batch: Batch = NOTHING
     rows: Sequence[BoundRow] = ()
     error: TailraceError | None = None
+    long: bool = False  # writing it takes long
 
     def freeze(self, at: float) -> None:
         """Encodes the entries; `at` is the time of their commit. On the loop: two threads that run much Python code
@@ -88,8 +89,13 @@ class PendingAppend(msgspec.Struct, eq=False):
         except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
             self.error = JournalError(f"run {self.log.run_id}: an event cannot be written as JSON: {exc}")
             return
-        if not repeats:
-            self.batch.stored = rows[0][EVENTS] if len(rows) == 1 else b"".join([row[EVENTS] for row in rows])
+        if repeats:
+            return
+        if len(rows) > 1 and (stored_bytes := sum([len(row[EVENTS]) for row in rows])) > MOST_BYTES:
+            self.long, vars(self.batch)["stored_bytes"] = True, stored_bytes  # not joined: viewers read it from storage
+            return
+        self.batch.stored = rows[0][EVENTS] if len(rows) == 1 else b"".join([row[EVENTS] for row in rows])
+        self.long = len(self.batch.stored) > MOST_BYTES
 
     def settle(self) -> None:
         if self.error is not None:

@@ -24,6 +24,7 @@ from tailrace.messages import JsonObject
 from tailrace.ports import CRASH_LOOP, NewRun, Run, RunState, StoredLine
 from tailrace.values.validation_words import decoding_problem
 
+MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(AnyEvent)
 _NEW = msgspec.json.Decoder(NewRun)
@@ -104,7 +105,10 @@ def rows_of(entries: Sequence[Entry]) -> Sequence[Row]:
     if len(attempts) == 1 and len(entries) <= PAGE_LINES:  # nearly all of them: the same, without grouping
         # A list: of a tuple, msgspec 0.22 never frees the iterator.
         events = _ENCODER.encode_lines([entry.event for entry in entries])
-        return (Row(entries[0].seq, entries[-1].seq, entries[0].attempt, crc32(events), events),)
+        if len(events) <= MOST_BYTES or len(entries) == 1:
+            return (Row(entries[0].seq, entries[-1].seq, entries[0].attempt, crc32(events), events),)
+        del events  # each alone: a text of megabytes is not in memory once more with the others
+        return [row for entry in entries for row in rows_of([entry])]
     return [*_rows_by_attempt(entries)]
 
 
@@ -183,11 +187,12 @@ def _consecutive(run_id: str, rows: Iterable[Row], after: int) -> Iterator[Row]:
 
 
 def entries_after(run_id: str, rows: Iterable[Row], after: int, limit: int) -> list[Entry]:
-    """At most `limit` entries after the cursor. Takes no more rows than it needs."""
-    entries: list[Entry] = []
+    """At most `limit` entries after the cursor. Takes no more rows than it needs or `MOST_BYTES` have."""
+    entries, read_bytes = list[Entry](), 0
     for row in _consecutive(run_id, rows, after):
         entries += entries_of(run_id, row)[after + 1 + len(entries) - row.first_seq :]
-        if len(entries) >= limit:
+        read_bytes += len(row.events)
+        if len(entries) >= limit or read_bytes >= MOST_BYTES:
             break
     return entries[:limit]
 
