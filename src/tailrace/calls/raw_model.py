@@ -118,7 +118,7 @@ def params_left_out(route: Route, client_request: ClientRequest) -> tuple[str, .
     if not isinstance(provider, FieldRefuser):
         return ignored
     refused = provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
-    return tuple(dict.fromkeys((*ignored, *(client_request.word(field) for field in refused))))
+    return tuple(dict.fromkeys((*ignored, *map(client_request.word, refused)))) if ignored or refused else ()
 
 
 def with_history(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:
