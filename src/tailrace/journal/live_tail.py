@@ -60,7 +60,8 @@ class LiveViewers:
 
     def resync(self) -> None:
         """Every viewer reads the tail again, which has what is held too."""
-        self._end_rounds()
+        if self._next is not None or self._held:
+            self._end_rounds()
         for viewer in (*self._viewers,):
             viewer.resync()
 
@@ -196,11 +197,12 @@ class Tail(Waiters):
         self._kept += _weight(batch)
         if self._window is not None and self._kept > 2 * self._window:
             self._shrink(self._window)
-        self.live.offer(batch)
         if self.ended:
             self.wake()
-        elif self.event is not None:
-            super().wake()
+        else:
+            self.live.offer(batch)
+            if self.event is not None:
+                super().wake()
 
     def _shrink(self, window: int) -> None:
         drop = 0
@@ -311,12 +313,10 @@ class Viewer(ABC, Generic[P]):
     async def __anext__(self) -> P:
         if self._tail is None:
             self._tail = await self._attach()
-        page: P | None
+        page: P | None = None
         if self._snapshot:
             page = self._given(Batch((await self._source.snapshot(self._run_id),)))
             self._snapshot = False
-        else:
-            page = None
         while not page:
             page = await self._next(self._tail)
         self.cursor = page[-1].seq
