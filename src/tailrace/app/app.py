@@ -367,9 +367,10 @@ class App:
         offered = self._own_tools if few else self._tools
         tools: dict[str, Tool] = {}
         for some in (*reversed(offered.maps), own.beside, self._program_of(spec).tools):
-            tools.update(some)
+            tools |= some
+        tools |= {name: tool for name, tool in own.instead.items() if name in tools} if own.instead else {}
         return {
-            name: own.instead.get(name, tool)
+            name: tool
             for name, tool in tools.items()
             if name not in foreign and (spec.tools is None or name in spec.tools)
         }
