@@ -334,7 +334,9 @@ class App:
 
     def _missing_tools(self, run: Run) -> str:
         """Said once in a session, until the server is there again (N161)."""
-        missing = dict(self.mcp.missing) if self.mcp is not None else {}
+        if self.mcp is None:
+            return ""
+        missing = dict(self.mcp.missing)
         told = self._told_missing = {(server, where) for server, where in self._told_missing if server in missing}
         where = run.new.session or run.id
         news = [server for server in missing if (server, where) not in told]

@@ -91,7 +91,7 @@ def verbatim_routes(
     def refused_by(route: Route) -> str | None:
         dialect = DIALECTS[route.provider.dialect]
         ignored = dialect.ignored_params(client_request) if strict else ()
-        return dialect.first_unsupported_param(client_request) or next(iter(ignored), None)
+        return dialect.first_unsupported_param(client_request) or (ignored[0] if ignored else None)
 
     if (param := refused_by(first)) is not None:
         raise UnsupportedParameter(param, client_request.model, first.provider.dialect)

@@ -160,16 +160,18 @@ class Tail(Waiters):
         *("closed", "ended", "failure", "last_seq", "live", "unreadable"),
     )
 
-    def __init__(self, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES) -> None:
+    def __init__(
+        self, first: Batch = NOTHING, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES
+    ) -> None:
         super().__init__()
-        self.last_seq = last_seq
+        self.last_seq = first[-1].seq if first else last_seq
         self.ended = ended  # no entry will follow `last_seq`
         self.closed = False  # the journal is closed: no viewer will be woken again
         self.failure: JournalError | None = None  # why no entry follows for now: they cannot be written
         self.unreadable: JournalError | None = None  # why what another process has written cannot be read
         self._window = window  # None keeps everything
-        self._batches: list[Batch] = []
-        self._kept = 0
+        self._batches = [first] if first else []
+        self._kept = len(first)
         self._shared: tuple[int, Batch] = (0, NOTHING)  # the newest joined batch and the cursor it was made for
         self.live = LiveViewers()
 

@@ -43,7 +43,7 @@ class WrittenCalls:
     """Those of the newest attempt, in order: their indices follow upon each other."""
 
     def __init__(self, calls: Sequence[CallSoFar] = ()) -> None:
-        self._calls = [WrittenCall(call.index, call.tool_name, [call.arguments]) for call in calls]
+        self._calls = [WrittenCall(call.index, call.tool_name, [call.arguments]) for call in calls] if calls else []
 
     @property
     def calls(self) -> tuple[WrittenCall, ...]:
@@ -173,7 +173,7 @@ class RunView:
         return [ThoughtGrew(seq, attempt, "", ends=True)]
 
     def _end_texts(self, seq: int, attempt: int, *, final: bool) -> list[Change]:
-        ended = self._end_thought(seq, attempt)
+        ended = self._end_thought(seq, attempt) if self._is_thinking else ()
         self._close_text()
         return [*ended, changes.TextGrew(seq, attempt, "", ends=True, final=final)]
 
@@ -225,7 +225,7 @@ class RunView:
         if not (has_text := self._has_text or bool(self._text)) and not self._has_thought:
             thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
             made += [ThoughtGrew(seq, attempt, thoughts), ThoughtGrew(seq, attempt, "", ends=True)] if thoughts else []
-        made += self._end_thought(seq, attempt)
+        made += self._end_thought(seq, attempt) if self._is_thinking else ()
         if not has_text and message.text:
             made.append(self._whole_text(seq, attempt, message.text))
         self._text, self._has_text, self._has_thought = AttemptText(), False, False
