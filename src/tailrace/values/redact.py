@@ -88,10 +88,8 @@ class TextRedactor:
 
     def _before_match(self, data: str, keep: int) -> int:
         """A complete secret that straddles the cut stays whole: it is held together with what follows."""
-        for found in self.matches(data):
-            if found.start() < keep < found.end():
-                return found.start()
-        return keep
+        cut = [found.start() for found in self.matches(data) if found.start() < keep < found.end()]
+        return cut[0] if cut else keep
 
     @property
     def idle(self) -> bool:
