@@ -71,14 +71,14 @@ class AnswerFilter:
         self._hidden = redactor.stream()
         if shown:
             self._think.feed(shown)
-        self.begin_attempt()
+        self._calls: dict[int, _CallPieces] = {}  # by their positions in the answer
+        self._announced = 0  # calls before this position have begun for viewers: each after those before it
 
     def begin_attempt(self) -> None:
         """`discard_attempt` comes back to here."""
         filters = self._think.copy(), self._visible.copy(), self._hidden.copy()
         self._before = filters, len(self._thoughts)
-        self._calls: dict[int, _CallPieces] = {}  # by their positions in the answer
-        self._announced = 0  # calls before this position have begun for viewers: each after those before it
+        self._calls, self._announced = {}, 0
 
     def discard_attempt(self) -> None:
         (self._think, self._visible, self._hidden), thoughts = self._before
@@ -176,6 +176,5 @@ class AnswerFilter:
 
     def _loose_thoughts(self, native: Sequence[Part]) -> str:
         """Thoughts that the model wrote into its text: no item of the provider holds them."""
-        if any(isinstance(part, Reasoning) for part in native):
-            return ""
-        return "".join(self._thoughts)
+        is_held = not self._thoughts or any(isinstance(part, Reasoning) for part in native)
+        return "" if is_held else "".join(self._thoughts)

@@ -233,8 +233,8 @@ class TurnRunner:
         return None if deadline_at is None else deadline_at - steady_time(self._clock_offset)
 
     def _is_late(self) -> bool:
-        left_s = self._left_s()
-        return left_s is not None and left_s <= 0
+        deadline_at = self._settings.deadline_at
+        return deadline_at is not None and deadline_at <= steady_time(self._clock_offset)
 
     def _end(self, status: RunStatus, error: RunFailure | None) -> RunFinished:
         return RunFinished(

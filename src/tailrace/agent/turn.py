@@ -204,11 +204,11 @@ class Turn:
 
     def open_calls(self) -> list[RunTool | SettleTool]:
         """Calls without a result, in order."""
-        if self._unfinished == len(self._calls):
+        if not (calls := self._calls[self._unfinished :]):
             return []
         return [
             SettleTool(c.index, c.call) if c.started else RunTool(c.index, c.call, c.asked, c.answered)
-            for c in self._calls[self._unfinished :]
+            for c in calls
             if c.result is None and c.call.name not in self._foreign
         ]
 
@@ -254,9 +254,7 @@ class Turn:
             return [Finish("completed", self.output, calls=foreign)]
         if self._result_messages():
             return [self._call_or_give_up()]
-        if self._goes_on_for_steer():
-            return [CallModel()]
-        return [self._finish()]
+        return [CallModel()] if self._goes_on_for_steer() else [self._finish()]
 
     def _goes_on_for_steer(self) -> bool:
         """A turn that is over makes one more call for what is accepted, unless it was stopped, failed or is at a limit
@@ -267,8 +265,9 @@ class Turn:
     def commit_steers(self) -> list[AnyEvent]:
         """What goes into the log before a model call that begins a new message: each accepted message joins the history
         (N164). An answer that ended the turn until now is closed first."""
-        pending = self.steers.pending
-        closed = [events.MessageStop(final=False)] if pending and self.output else []
+        if not (pending := self.steers.pending):
+            return []
+        closed = [events.MessageStop(final=False)] if self.output else []
         return [*closed, *(events.SteerCommitted(each.steer_id) for each in pending)]
 
     def _call_or_give_up(self) -> TurnCommand:
@@ -298,14 +297,11 @@ class Turn:
         for entry in entries:
             self.apply(entry.event, entry.attempt)
 
-    def apply(self, event: AnyEvent, attempt: int = 0) -> None:
+    def apply(self, event: AnyEvent, attempt: int = 0) -> None:  # noqa: C901, PLR0912 - one case per kind of fact
         """Takes note of a fact. Facts that decide nothing are accepted and ignored."""
         if event.__class__ is events.MessageChunk:  # nearly every event: ahead of the match for speed alone
             self._shown.add(event.text, attempt)
-        else:
-            self._apply(event, attempt)
-
-    def _apply(self, event: AnyEvent, attempt: int) -> None:  # noqa: C901 - one case per kind of fact
+            return
         match event:
             case events.MessageChunk(text):
                 self._shown.add(text, attempt)
@@ -406,9 +402,8 @@ class Turn:
 
     def _result_messages(self) -> list[Message]:
         """Results of the open calls, once the model may see them: when none of ours is missing."""
-        if self._unfinished == len(self._calls):
+        if not (calls := self._calls[self._unfinished :]):
             return []
-        calls = self._calls[self._unfinished :]
         if any(c.result is None and c.call.name not in self._foreign for c in calls):
             return []
         results = tuple(c.result for c in calls if c.result is not None)

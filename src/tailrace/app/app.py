@@ -334,7 +334,9 @@ class App:
 
     def _missing_tools(self, run: Run) -> str:
         """Said once in a session, until the server is there again (N161)."""
-        missing = dict(self.mcp.missing) if self.mcp is not None else {}
+        if self.mcp is None:
+            return ""
+        missing = dict(self.mcp.missing)
         told = self._told_missing = {(server, where) for server, where in self._told_missing if server in missing}
         where = run.new.session or run.id
         news = [server for server in missing if (server, where) not in told]
@@ -367,9 +369,10 @@ class App:
         offered = self._own_tools if few else self._tools
         tools: dict[str, Tool] = {}
         for some in (*reversed(offered.maps), own.beside, self._program_of(spec).tools):
-            tools.update(some)
+            tools |= some
+        tools |= {name: tool for name, tool in own.instead.items() if name in tools} if own.instead else {}
         return {
-            name: own.instead.get(name, tool)
+            name: tool
             for name, tool in tools.items()
             if name not in foreign and (spec.tools is None or name in spec.tools)
         }

@@ -34,7 +34,7 @@ def project_rules(directory: Path, names: Sequence[str]) -> ProjectRules:
         if (read := _rules_in(place, names, top, room)) is not None:
             found.insert(0, read)
             room -= len(read[1].encode())
-        if place == top or room <= 0:
+        if place is top or room <= 0 or place == top:
             break
     said = (f"The rules of this project, in {path}:\n\n{text}" for path, text in found)
     return ProjectRules(tuple(path for path, _ in found), "\n\n".join(said))

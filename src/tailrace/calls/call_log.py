@@ -313,6 +313,4 @@ def _is_logged(delta: NativeDelta) -> bool:
 
 
 def _chunk(text: str, *, thinking: bool) -> list[AnyEvent]:
-    if not text:
-        return []
-    return [ReasoningChunk(text) if thinking else MessageChunk(text)]
+    return [ReasoningChunk(text) if thinking else MessageChunk(text)] if text else []

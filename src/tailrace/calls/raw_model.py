@@ -91,7 +91,7 @@ def verbatim_routes(
     def refused_by(route: Route) -> str | None:
         dialect = DIALECTS[route.provider.dialect]
         ignored = dialect.ignored_params(client_request) if strict else ()
-        return dialect.first_unsupported_param(client_request) or next(iter(ignored), None)
+        return dialect.first_unsupported_param(client_request) or (ignored[0] if ignored else None)
 
     if (param := refused_by(first)) is not None:
         raise UnsupportedParameter(param, client_request.model, first.provider.dialect)
@@ -118,7 +118,7 @@ def params_left_out(route: Route, client_request: ClientRequest) -> tuple[str, .
     if not isinstance(provider, FieldRefuser):
         return ignored
     refused = provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
-    return tuple(dict.fromkeys((*ignored, *(client_request.word(field) for field in refused))))
+    return tuple(dict.fromkeys((*ignored, *map(client_request.word, refused)))) if ignored or refused else ()
 
 
 def with_history(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:

@@ -60,7 +60,8 @@ class LiveViewers:
 
     def resync(self) -> None:
         """Every viewer reads the tail again, which has what is held too."""
-        self._end_rounds()
+        if self._next is not None or self._held:
+            self._end_rounds()
         for viewer in (*self._viewers,):
             viewer.resync()
 
@@ -159,16 +160,18 @@ class Tail(Waiters):
         *("closed", "ended", "failure", "last_seq", "live", "unreadable"),
     )
 
-    def __init__(self, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES) -> None:
+    def __init__(
+        self, first: Batch = NOTHING, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES
+    ) -> None:
         super().__init__()
-        self.last_seq = last_seq
+        self.last_seq = first[-1].seq if first else last_seq
         self.ended = ended  # no entry will follow `last_seq`
         self.closed = False  # the journal is closed: no viewer will be woken again
         self.failure: JournalError | None = None  # why no entry follows for now: they cannot be written
         self.unreadable: JournalError | None = None  # why what another process has written cannot be read
         self._window = window  # None keeps everything
-        self._batches: list[Batch] = []
-        self._kept = 0
+        self._batches = [first] if first else []
+        self._kept = len(first)
         self._shared: tuple[int, Batch] = (0, NOTHING)  # the newest joined batch and the cursor it was made for
         self.live = LiveViewers()
 
@@ -196,11 +199,12 @@ class Tail(Waiters):
         self._kept += _weight(batch)
         if self._window is not None and self._kept > 2 * self._window:
             self._shrink(self._window)
-        self.live.offer(batch)
         if self.ended:
             self.wake()
-        elif self.event is not None:
-            super().wake()
+        else:
+            self.live.offer(batch)
+            if self.event is not None:
+                super().wake()
 
     def _shrink(self, window: int) -> None:
         drop = 0
@@ -313,12 +317,10 @@ class Viewer(ABC, Generic[P]):
     async def __anext__(self) -> P:
         if self._tail is None:
             self._tail = await self._attach()
-        page: P | None
+        page: P | None = None
         if self._snapshot:
             page = self._given(Batch((await self._source.snapshot(self._run_id),)))
             self._snapshot = False
-        else:
-            page = None
         while not page:
             page = await self._next(self._tail)
         self.cursor = page[-1].seq

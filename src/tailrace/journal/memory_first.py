@@ -40,7 +40,7 @@ def _routed(method: Method) -> Method:
 
     @wraps(method)
     def forward(self: MemoryFirst, target: str | Lease, *args: object, **kwargs: object) -> object:
-        run_id = target if isinstance(target, str) else target.run_id
+        run_id = target.run_id if target.__class__ is Lease else target
         journal = self._memory if run_id in self._live else self._storage
         return getattr(journal, name)(target, *args, **kwargs)
 

@@ -142,7 +142,7 @@ class TokenCounter(Protocol):
         """The tokens of the request's input; None where the endpoint does not count. Raises `ProviderError`."""
 
 
-class FieldRefuser(ABC):
+class FieldRefuser:
     """A provider that remembers which fields of a request an endpoint refuses. A class, as `ReattachingProvider` is."""
 
     __slots__ = ()

@@ -299,8 +299,7 @@ class RunHost(ABC, Generic[E]):
 
     def execution_of(self, run_id: str) -> E | None:
         """The run's execution, where it is executed here."""
-        hosted = self._hosted.get(run_id)
-        return hosted.execution if hosted is not None else None
+        return hosted.execution if (hosted := self._hosted.get(run_id)) is not None else None
 
     def tasks_of(self, session: str) -> dict[str, asyncio.Task[None]]:
         """The tasks of the session's runs that are executed here, by run id; the oldest run first."""
@@ -309,8 +308,7 @@ class RunHost(ABC, Generic[E]):
 
     def stopping(self, run_id: str) -> RunFailure | None:
         """The failure that the end of a run will have, where it is executed here and was signalled to stop."""
-        hosted = self._hosted.get(run_id)
-        return hosted.stopping if hosted is not None else None
+        return hosted.stopping if (hosted := self._hosted.get(run_id)) is not None else None
 
     async def stop(self, run_id: str, *, by: str = "", newer: bool = False) -> None:
         """Ends the run as `stopped`, in whichever process it is. A no-op for a run that has ended. `newer`: a newer
@@ -401,8 +399,9 @@ class RunHost(ABC, Generic[E]):
         CHARGED_TO.set(charged_to(run))
         PATIENCE_S.set(None)  # the request that started the run may have set it
         try:
-            async with HeldLease(self._journal, lease, lease_s=self._lease_s, asked_at=asked_at):
-                finished = await self._execute(run, lease, execution)
+            held = HeldLease(self._journal, lease, lease_s=self._lease_s, asked_at=asked_at)
+            async with held:
+                held.finished = finished = await self._execute(run, lease, execution)
                 if finished is not None and self._on_end is not None:
                     self._on_end(run, finished)
         except JournalError as exc:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch
+from tailrace.events import RunFinished
 from tailrace.journal.storage_wait import warning_level
 from tailrace.ports import Lease, RunStore
 from tailrace.system.own_task import until_done
@@ -33,6 +34,7 @@ class HeldLease:
         self._loop = asyncio.get_running_loop()
         self._asked_at = asked_at or self._loop.time()
         self._renewing: asyncio.Task[None] | None = None
+        self.finished: RunFinished | None = None  # how the run has ended: then there is nothing to release
 
     async def __aenter__(self) -> Lease:
         self._schedule()
@@ -45,7 +47,8 @@ class HeldLease:
                 self._renewing.cancel()
                 await until_done(self._renewing)
         finally:
-            await self._journal.release(self._lease)
+            if self.finished is None:
+                await self._journal.release(self._lease)
 
     def _schedule(self) -> None:
         period_s = self._lease_s / RENEWALS_PER_LEASE

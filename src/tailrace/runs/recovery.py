@@ -237,7 +237,7 @@ async def follow(
     async for batch in viewer:
         yield batch
         last = batch[-1]  # nothing follows the notice unless the run goes on
-        if isinstance(last.event, GatewayNotice) and last.event.kind == "parked":
+        if last.event.__class__ is GatewayNotice and last.event.kind == "parked":
             run = await journal.get(run_id)
         if run.parked is not None and last.seq >= run.last_seq:
             raise _parked(run_id, run.parked)

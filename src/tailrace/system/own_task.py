@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def until_done(task: asyncio.Task[Any]) -> None:
-    """Returns when the task is done, whatever became of it. Cancelling this does not cancel the task. 9 calls, where
+async def until_done(task: asyncio.Task[T]) -> asyncio.Task[T]:
+    """Returns the task when it is done, whatever became of it. Cancelling this does not cancel the task. 9 calls, where
     `asyncio.wait` makes 26: stored requests and turns of the agent wait for tasks of their own."""
     if task.done():
-        return
+        return task
     done = task.get_loop().create_future()
 
     def wake(_: object) -> None:
@@ -31,6 +31,7 @@ async def until_done(task: asyncio.Task[Any]) -> None:
         await done
     finally:
         task.remove_done_callback(wake)
+    return task
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:

@@ -72,23 +72,24 @@ class TextRedactor:
 
     def held_from(self, data: str) -> int:
         """Where the tail begins that may be the start of a secret. Never inside a complete one."""
-        keep = len(data)
+        keep = size = len(data)
         for secret in self._spellings:
-            at = data.find(secret[0], max(0, len(data) - len(secret) + 1))
+            at = data.find(secret[0], max(0, size - len(secret) + 1))
             while at >= 0 and not secret.startswith(data[at:]):
                 at = data.find(secret[0], at + 1)
             keep = min(keep, at) if at >= 0 else keep
         if self.words:
-            word = len(data)
+            word = size
             while word > 0 and not data[word - 1].isspace():
                 word -= 1
-            if len(data) - word <= _MAX_WORD_CHARS:
+            if size - word <= _MAX_WORD_CHARS:
                 keep = min(keep, word)
         return self._before_match(data, keep)
 
     def _before_match(self, data: str, keep: int) -> int:
         """A complete secret that straddles the cut stays whole: it is held together with what follows."""
-        return next((found.start() for found in self.matches(data) if found.start() < keep < found.end()), keep)
+        cut = [found.start() for found in self.matches(data) if found.start() < keep < found.end()]
+        return cut[0] if cut else keep
 
     @property
     def idle(self) -> bool:
@@ -113,7 +114,7 @@ class RedactingStream:
         return bool(self._held)
 
     def feed(self, text: str) -> str:
-        if self._redactor.pattern is None:  # idle, without a call for each token
+        if not text or self._redactor.pattern is None:  # idle, without a call for each token
             return text
         data = self._held + text
         keep = self._redactor.held_from(data)
@@ -122,4 +123,4 @@ class RedactingStream:
 
     def close(self) -> str:
         held, self._held = self._held, ""
-        return self._redactor.redact(held)
+        return self._redactor.redact(held) if held else ""

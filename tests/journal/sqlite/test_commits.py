@@ -80,7 +80,7 @@ async def test_O178_no_statement_keeps_a_copy_of_a_long_text(journal: SqliteJour
     inserts = [statement for statement in told if statement.startswith("INSERT INTO batches")]
     ends = [statement for statement in told if statement.startswith("UPDATE heads SET state")]
     assert [statement.count("NULL") > 6 for statement in inserts] == [False, False, True, False, True]
-    assert ["WHERE num = NULL" in statement for statement in ends] == [False, True]
+    assert ["WHERE id = NULL" in statement for statement in ends] == [False, True]
 
 
 @asynccontextmanager

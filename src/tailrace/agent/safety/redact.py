@@ -31,9 +31,7 @@ class Redactor(TextRedactor):
     def redact_message(self, message: Message) -> Message:
         """The same message without secrets in its text and in the arguments of its calls: they are not sent, not run
         and not kept. A provider's own items stay as they are, since they may be signed."""
-        if self.idle:
-            return message
-        return Message(message.role, tuple(map(self._redact_part, message.parts)))
+        return message if self.idle else Message(message.role, tuple(map(self._redact_part, message.parts)))
 
     def _redact_part(self, part: Part) -> Part:
         match part:

@@ -51,7 +51,7 @@ def called_by(
 ) -> dict[str, Tool]:
     """The tools for the calls of this run."""
     return {
-        name: CalledAgent(tool, agents, journal, run, spec) if isinstance(tool, SubAgent) else tool
+        name: CalledAgent(tool, agents, journal, run, spec) if tool.__class__ is SubAgent else tool
         for name, tool in tools.items()
     }
 

@@ -74,9 +74,7 @@ class _Lines(logging.Formatter):
 
 
 def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class LineHandler(logging.StreamHandler[TextIO]):

@@ -102,8 +102,9 @@ def asked_of_model(body: JsonObject) -> str:
 
 
 def _text(content: Any) -> str:
-    parts = content if isinstance(content, list) else ({"text": content},)
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    if isinstance(content, str):
+        return "" if "<" in content and _is_note(content) else content
+    texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else ()
     return "".join(text for text in texts if isinstance(text, str) and not _is_note(text))
 
 

@@ -202,9 +202,7 @@ class _MessageReply:
             case port.Flood():
                 return self._flooded()
             case _:
-                if message.tries + 1 >= MAX_TRIES_IN_DOUBT:
-                    return self._leave_in_doubt()
-                return self._later()
+                return self._leave_in_doubt() if message.tries + 1 >= MAX_TRIES_IN_DOUBT else self._later()
 
     # ── a message that is there ──
 

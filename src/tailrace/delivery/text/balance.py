@@ -27,9 +27,7 @@ class OpenMarkup(NamedTuple):
     @property
     def closing(self) -> str:
         """The marks that close it, after a text that does not end with a line end."""
-        if self.fence:
-            return f"\n{self._marker}"
-        return "".join(reversed(self.inline))
+        return f"\n{self._marker}" if self.fence else "".join(reversed(self.inline))
 
     @property
     def reopening(self) -> str:

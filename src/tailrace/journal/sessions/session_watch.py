@@ -43,7 +43,7 @@ class SessionWatch:
 
     def on_created(self, session: str) -> None:
         """A run of this session was created in this process."""
-        if (watched := self._watched.get(session)) is not None:
+        if session and (watched := self._watched.get(session)) is not None:
             watched.wake()
 
     def on_notify(self, marks: Collection[str] | None) -> None:

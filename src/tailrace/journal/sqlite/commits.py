@@ -109,18 +109,20 @@ def write_group(connection: sqlite3.Connection, group: _Group) -> None:
         _insert(connection, appends)  # its own transaction
         return
     connection.execute("BEGIN IMMEDIATE")
-    appends.clear()
+    appends = []
     for part in group:
         if isinstance(part, PendingAppend):
             appends.append(part)
             continue
-        _insert(connection, appends)
-        appends.clear()
+        if appends:
+            _insert(connection, appends)
+            appends = []
         try:
             part.result = part.work(connection)
         except TailraceError as error:
             part.error = error
-    _insert(connection, appends)
+    if appends:
+        _insert(connection, appends)
     connection.execute("COMMIT")
 
 

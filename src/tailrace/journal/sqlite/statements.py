@@ -64,7 +64,7 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
         run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
     num = _insert_run(connection, run, claimant or _NO_CLAIMANT)
     first = Entry(1, RunStarted(new.kind, new.model, new.session, at))
-    _insert_rows(connection, num, run.claims, stored_rows.timed_rows([first], [(1, at)]))
+    insert_rows(connection, stored_rows.bound_rows([first], num, run.claims, at))
     return run, num
 
 
@@ -185,21 +185,21 @@ def unpark(connection: sqlite3.Connection, run_id: str) -> Run:
 
 _SEAL = (
     "UPDATE heads SET state = ?, owner = '', pipe = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
-    " output_seqs = ? WHERE num = ?"
+    " output_seqs = ? WHERE num = (SELECT num FROM runs WHERE id = ?) AND epoch = ? AND state = 'running' RETURNING num"
 )
 
 
 def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, output_seqs: list[int] | None, now: float) -> None:
     """After its last entry, in the same transaction."""
-    head = _held(connection, lease)
     finished = (entry if output_seqs is None else without_outputs(entry)).event
     if not isinstance(finished, RunFinished):
         raise TypeError(entry)
     seqs = None if output_seqs is None else msgspec.json.encode(output_seqs)
-    connection.execute(_SEAL, (finished.status, entry.seq, now, outcome := encode(finished), seqs, head.num))
+    values = (finished.status, entry.seq, now, outcome := encode(finished), seqs, lease.run_id, lease.epoch)
+    num = connection.execute(_SEAL, values).fetchone() or (_held(connection, lease).num,)  # which raises why not
     if len(outcome) > LONG_BYTES:
-        connection.execute(_SEAL, [None] * 6)  # changes nothing
-    connection.execute("DELETE FROM signals WHERE run = ?", (head.num,))
+        connection.execute(_SEAL, [None] * 7)  # changes nothing
+    connection.execute("DELETE FROM signals WHERE run = ?", num)
 
 
 def _held(connection: sqlite3.Connection, lease: Lease) -> Head:

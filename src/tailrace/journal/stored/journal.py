@@ -162,10 +162,10 @@ class StoredJournal(Database, ViewedJournal):
             return run, None
         self._sessions.on_created(new.session)
         lease = Lease(run.id, run.claims, owner)
-        first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
-        tail = self._tails.setdefault(run.id, Tail())
-        tail.publish(Batch((first,)))  # viewers have the log from its beginning, and need not ask storage for it
-        log = StoredLog(lease, num, fold([first]), tail, fsync=new.durability == "fsync")
+        first = Batch((Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at)),))
+        tail = self._tails.setdefault(run.id, Tail(first))
+        tail.publish(first)  # viewers have the log from its beginning, and need not ask storage for it
+        log = StoredLog(lease, num, fold(first), tail, fsync=new.durability == "fsync")
         log.unsignalled = announced == self._signals_announced
         log.not_before = asyncio.get_running_loop().time() + BEGIN_S
         self._hold(log)

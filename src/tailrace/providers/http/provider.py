@@ -164,7 +164,8 @@ class HttpProvider(FieldRefuser):
 
     def left_out(self, request: ModelRequest) -> tuple[str, ...]:
         """The fields of the request that the endpoint was found to refuse for its model: it is asked without them."""
-        paths = self._refused.at(self._models[request.model].place)
+        if not (paths := self._refused.at(self._models[request.model].place)):
+            return ()
         sources = (field.source for field in self._wire.optional_fields if field.path in paths and field.source)
         return tuple(dict.fromkeys(name for name in sources if getattr(request, name) != getattr(_UNSET, name)))
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias, assert_never
 
 from tailrace import events
-from tailrace.events import AnyEvent, CallSoFar, Entry
+from tailrace.events import CallSoFar, Entry
 from tailrace.events.attempt_text import AttemptText
 from tailrace.events.steers import Steers
 from tailrace.messages import Message, Reasoning, ToolCall
@@ -43,7 +43,7 @@ class WrittenCalls:
     """Those of the newest attempt, in order: their indices follow upon each other."""
 
     def __init__(self, calls: Sequence[CallSoFar] = ()) -> None:
-        self._calls = [WrittenCall(call.index, call.tool_name, [call.arguments]) for call in calls]
+        self._calls = [WrittenCall(call.index, call.tool_name, [call.arguments]) for call in calls] if calls else []
 
     @property
     def calls(self) -> tuple[WrittenCall, ...]:
@@ -63,6 +63,8 @@ class WrittenCalls:
 
     def became(self, calls: Sequence[ToolCall]) -> bool:
         """Whether these are the calls that were written, as far as they had come."""
+        if not self._calls:
+            return True
         return len(self._calls) <= len(calls) and all(
             written.tool_name == call.name and call.arguments.startswith(written.text)
             for written, call in zip(self._calls, calls, strict=False)
@@ -93,23 +95,12 @@ class RunView:
         self._running: dict[int, str | None] = {}  # the calls that run, with their first preview, by index
         self._sub_runs: dict[int, str] = {}  # ids of the runs that are calls of this one, by index
 
-    def apply(self, entry: Entry) -> list[Change]:
+    def apply(self, entry: Entry) -> list[Change]:  # noqa: C901, PLR0912 - one case per event
         event, seq, attempt = entry.event, entry.seq, entry.attempt
         if event.__class__ is events.MessageChunk:  # nearly every entry: ahead of the match for speed alone
             grown = changes.TextGrew(seq, attempt, event.text)
             self._text.add(event.text, attempt)
             return [grown] if not self._is_thinking else [*self._end_thought(seq, attempt), grown]
-        return self._changes(event, seq, attempt)
-
-    def text_of_chunk(self, batch: Sequence[Entry]) -> str:
-        """As `apply`, for a batch that is one more chunk of the message under way: its text. Empty, with nothing
-        applied, for any other batch."""
-        if len(batch) != 1 or (event := batch[0].event).__class__ is not events.MessageChunk or self._is_thinking:
-            return ""
-        self._text.add(event.text, batch[0].attempt)
-        return event.text
-
-    def _changes(self, event: AnyEvent, seq: int, attempt: int) -> list[Change]:  # noqa: C901, PLR0912 - one case per event
         match event:
             case events.MessageChunk(text):
                 self._text.add(text, attempt)
@@ -165,6 +156,14 @@ class RunView:
             case _:
                 assert_never(event)
 
+    def text_of_chunk(self, batch: Sequence[Entry]) -> str:
+        """As `apply`, for a batch that is one more chunk of the message under way: its text. Empty, with nothing
+        applied, for any other batch."""
+        if len(batch) != 1 or (event := batch[0].event).__class__ is not events.MessageChunk or self._is_thinking:
+            return ""
+        self._text.add(event.text, batch[0].attempt)
+        return event.text
+
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end_thought(self, seq: int, attempt: int) -> list[Change]:
@@ -174,7 +173,7 @@ class RunView:
         return [ThoughtGrew(seq, attempt, "", ends=True)]
 
     def _end_texts(self, seq: int, attempt: int, *, final: bool) -> list[Change]:
-        ended = self._end_thought(seq, attempt)
+        ended = self._end_thought(seq, attempt) if self._is_thinking else ()
         self._close_text()
         return [*ended, changes.TextGrew(seq, attempt, "", ends=True, final=final)]
 
@@ -226,14 +225,14 @@ class RunView:
         if not (has_text := self._has_text or bool(self._text)) and not self._has_thought:
             thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
             made += [ThoughtGrew(seq, attempt, thoughts), ThoughtGrew(seq, attempt, "", ends=True)] if thoughts else []
-        made += self._end_thought(seq, attempt)
-        if message.text and not has_text:
+        made += self._end_thought(seq, attempt) if self._is_thinking else ()
+        if not has_text and message.text:
             made.append(self._whole_text(seq, attempt, message.text))
         self._text, self._has_text, self._has_thought = AttemptText(), False, False
-        if not self.written.became(message.tool_calls):
+        if not self.written.became(calls := message.tool_calls):
             made += self._break_off(seq, attempt)
         lengths = {call.index: len(call.text) for call in self.written.take_all()}
-        for call in message.tool_calls:
+        for call in calls:
             index, self._recorded = self._recorded, self._recorded + 1
             self._calls[call.id] = index
             rest, begins = call.arguments[lengths.get(index, 0) :], index not in lengths

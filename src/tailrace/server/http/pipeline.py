@@ -40,6 +40,7 @@ from tailrace.server.http.response_head import ResponseHeads
 from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import ErrorFrame, EventStream, StreamTiming
 from tailrace.server.metrics.registry import Metrics
+from tailrace.system.own_task import until_done
 from tailrace.system.private_apis import request_values
 from tailrace.system.random_hex import random_hex
 
@@ -199,7 +200,7 @@ class RequestPipeline:
         task = asyncio.get_running_loop().create_task(work)
         self.track(task)
         try:
-            return await asyncio.shield(task)
+            return (await until_done(task)).result()
         except asyncio.CancelledError:
             task.add_done_callback(_log_failure)  # the caller is gone: the log is the only place for its error
             raise

@@ -7,6 +7,7 @@ dialect: requests come parsed.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from tailrace.app.models import AGENT, named, unaliased
 from tailrace.app.timeline.question import asked_of_model
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool, Text
 from tailrace.ports import FieldRefuser
+from tailrace.providers.attempt import Route
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.client_tool_calls import with_recorded_calls
@@ -81,9 +83,10 @@ def turn_spec(
     """The turn that answers this request. The client's tools are offered beside ours; the client runs them. Raises
     `ApiError` 400 for a parameter that the agent does not support, and where nothing is asked, `ConfigError` where no
     model is configured."""
-    request = client_request.request
-    ignored = (*agent_dialect(app).ignored_params(client_request, verbatim=False), *_refused(app, client_request))
-    _refuse_unsupported(app, client_request, ignored if app.config.server.strict else ())
+    request, routes = client_request.request, app.models.routes(app.config.model)
+    dialect = DIALECTS[routes[0].provider.dialect]
+    ignored = (*dialect.ignored_params(client_request, verbatim=False), *_refused(routes[0], client_request))
+    _refuse_unsupported(routes, client_request, ignored if app.config.server.strict else ())
     asked_in, prefill = _without_prefill(request.messages)
     *before, last = (*history, *asked_in)
     if last.role == "assistant":
@@ -133,16 +136,15 @@ def agent_dialect(app: App) -> WireDialect:
     return DIALECTS[app.models.routes(app.config.model)[0].provider.dialect]
 
 
-def _refused(app: App, client_request: ClientRequest) -> tuple[str, ...]:
+def _refused(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
     """The client's parameters that the model behind the agent was found to refuse."""
-    route = app.models.routes(app.config.model)[0]
     if not isinstance(route.provider, FieldRefuser):
         return ()
     fields = route.provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
-    return tuple(client_request.word(field) for field in fields)
+    return tuple(map(client_request.word, fields))
 
 
-def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[str, ...]) -> None:
+def _refuse_unsupported(routes: Sequence[Route], client_request: ClientRequest, ignored: tuple[str, ...]) -> None:
     request = client_request.request
     if not request.messages:
         field = client_request.word("messages")
@@ -155,7 +157,7 @@ def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[
             param = param or "tool_choice"
         case _:
             pass
-    for route in app.models.routes(app.config.model):
+    for route in routes:
         param = param or DIALECTS[route.provider.dialect].first_unsupported_param(
             msgspec.structs.replace(client_request, dialect_only_fields=(), opaque_at="")
         )
