@@ -161,8 +161,11 @@ async def test_a_text_that_grows_looks_at_each_moment_as_if_it_had_come_at_once(
     script = """
     const long = "a *long* paragraph of `words` ".repeat(500) + "\\n- " + "an item ".repeat(1000)
       + "\\n" + "x".repeat(13000);
+    const later = "- [named]\\n\\n- [named] again\\n\\n  [named]: https://example.org\\n- [named] again";
+    const returns = "one\\rtwo\\r\\n\\r\\n- three\\r- four\\r\\rfive\\r\\nsix";
     // Each block by itself, letter by letter; all of them in a row, and what is long, in larger pieces.
-    const texts = [...args[0].split("\\n\\n").map((block) => [block, 1]), [args[0], 7], [long, 701]];
+    const letters = [...args[0].split("\\n\\n"), later, returns].map((block) => [block, 1]);
+    const texts = [...letters, [args[0], 7], [long, 701]];
     const plain = (node) => node.innerHTML.replaceAll(/<math.*?<\\/math>|<span class="katex">|typeset/gs, "");
     for (const [text, size] of texts) {
       const growing = new GrowingMarkdown(document.createElement("div"));

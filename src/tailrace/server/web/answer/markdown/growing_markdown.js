@@ -28,6 +28,7 @@ export class GrowingMarkdown {
 
   /** `isWhole`: nothing follows, and marks that are open at the end are text. */
   draw({ isWhole = false } = {}) {
+    this.rest = this.rest.replace(/\r(?!\n|$)/g, "\n"); // lines are counted by their ends
     const { text, from } = isWhole ? { text: this.rest, from: Infinity } : heldBack(this.rest);
     const blocks = blocksOf(text, { env: this.env, open: !isWhole });
     drawBlocks(this.target, this.settled, blocks);

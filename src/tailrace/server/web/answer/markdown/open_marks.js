@@ -3,6 +3,7 @@
 
 const RULE_START = /(^|\n)[ \t]*(?:[-=]+|#{1,6}|[-+*]|\d{1,9}[.)]|>|\|)[ \t]*$/;
 const TASK_START = /((?:^|\n)[ \t>]*(?:[-+*]|\d{1,9}[.)])[ \t]+)\[[ xX]?\]?$/;
+const ADDRESS_START = /((?:^|\n)[ \t>]*)\[(?!\^)[^\]\n]+\]:[ \t]*\S*$/; // of what a name in brackets leads to
 const MARKS_AT_END = /(^|[^\\])(?:[*_~`]+|!?\[|\\)$/;
 const ROW = /^\s*\|/;
 const MAX_COLUMNS = 100;
@@ -17,7 +18,7 @@ export function heldBack(text) {
   if (table) return { text: table, from: Math.max(0, from - 1) };
   const isFence = isInFence(text);
   if (isFence) return { text: text.replace(/\n[ \t]*(?:`+|~+)$/, "\n"), from };
-  const shown = text.replace(TASK_START, "$1").replace(RULE_START, "$1");
+  const shown = text.replace(TASK_START, "$1").replace(RULE_START, "$1").replace(ADDRESS_START, "$1");
   return { text: shown.replace(MARKS_AT_END, "$1"), from };
 }
 
