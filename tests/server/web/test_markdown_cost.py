@@ -45,6 +45,44 @@ async def test_what_has_ended_stays_and_only_the_end_is_made_anew(devtools: str,
     assert max(made.values()) <= 8, made
 
 
+async def test_a_table_that_grows_keeps_its_rows_and_reads_only_the_last_ones_again(
+    devtools: str, tmp_path: Path
+) -> None:
+    script = r"""
+    const growing = new GrowingMarkdown(document.createElement("div"));
+    growing.add("| a | b |\n|---|---|\n" + "| one | **two** |\n".repeat(1000));
+    growing.draw();
+    const rows = [...growing.target.querySelectorAll("tr")];
+    const unread = [];
+    for (const piece of ["| three |", " **fo", "ur** |\n".repeat(3), "| five |\n".repeat(400), "\nAnd so on."]) {
+      growing.add(piece);
+      growing.draw();
+      unread.push(growing.rest.split("\n").length);
+    }
+    growing.draw({ isWhole: true });
+    const stays = rows.every((row, at) => row === growing.target.querySelectorAll("tr")[at]);
+    const { length } = growing.target.querySelectorAll("tr");
+    return [stays, length, growing.target.lastChild.textContent, Math.max(...unread)];
+    """
+    stays, rows, last, most_lines = await in_page(devtools, tmp_path, DRAW + script)
+    assert (stays, rows, last) == (True, 1404, "And so on.")
+    assert most_lines < 200
+
+
+async def test_a_table_of_blanks_gets_no_more_cells_as_it_grows_than_at_once(devtools: str, tmp_path: Path) -> None:
+    """A row of two characters may be one of a hundred cells: what bounds them counts those of the whole text."""
+    script = r"""
+    const growing = new GrowingMarkdown(document.createElement("div"));
+    growing.add("|a".repeat(99) + "|\n" + "|-".repeat(99) + "|\n");
+    for (let count = 0; count < 4; count++) {
+      growing.add("|\n".repeat(200));
+      growing.draw();
+    }
+    return growing.target.querySelectorAll("td").length;
+    """
+    assert await in_page(devtools, tmp_path, DRAW + script) < 72_000
+
+
 async def test_of_an_open_block_only_the_words_that_have_changed_are_read(devtools: str, tmp_path: Path) -> None:
     """Counted by the addresses that are looked at."""
     script = r"""
@@ -159,12 +197,13 @@ def part_{n}(x):
 LONGEST_FRAME_MS = 50
 
 
-@pytest.mark.parametrize("shape", ["an answer", "one list", "one code block", "one paragraph"])
+@pytest.mark.parametrize("shape", ["an answer", "one list", "one table", "one code block", "one paragraph"])
 async def test_L140_a_frame_is_short_at_50_000_characters(devtools: str, tmp_path: Path, shape: str) -> None:
     """At 200 tokens a second a frame brings four more: the processor's time to read, draw and lay them out, of 20."""
     texts = {
         "an answer": "".join(LONG.format(n=n) for n in range(180)),
         "one list": "- an item of **some** words and `code`, as long as a line\n" * 900,
+        "one table": "| name | value | why |\n|---|--:|---|\n" + "| **some** name | 1,234 | `because` |\n" * 1400,
         "one code block": "```python\n" + "def f(x):\n    return 'a string' + x  # why\n" * 1200,
         "one paragraph": "the water *falls* on the wheel and `turns` it, " * 1100,
     }
@@ -181,6 +220,7 @@ async def test_L140_a_frame_is_short_at_50_000_characters(devtools: str, tmp_pat
     const log = document.getElementById("log");
     log.scrollTop = log.scrollHeight; // lays it out
     })"""
+    row = ("use` |\n", "| **some** name | 9,", "876 | `beca")
     assert len(texts[shape]) >= 50_000
     async with page(devtools, tmp_path) as (_, _, tab):
         await tab.value(begin)
@@ -188,6 +228,6 @@ async def test_L140_a_frame_is_short_at_50_000_characters(devtools: str, tmp_pat
         await tab.call("Performance.enable", timeDomain="threadTicks")
         took = []
         for number in range(1, 21):  # no line is blank: the last block goes on
-            more = "some more of it " if number % 7 else "\n"
+            more = row[number % len(row)] if shape == "one table" else "some more of it " if number % 7 else "\n"
             took.append(await busy_ms(tab, f"{frame}({json.dumps(more)})"))
     assert sorted(took)[-3] < LONGEST_FRAME_MS  # what the browser does beside may fall into one
