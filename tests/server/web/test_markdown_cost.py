@@ -116,6 +116,19 @@ async def test_of_an_open_block_only_the_words_that_have_changed_are_read(devtoo
     assert max(looked.values()) <= 4, looked
 
 
+async def test_marks_that_stay_open_do_not_nest_without_end(devtools: str, tmp_path: Path) -> None:
+    script = """
+    let depth = 0;
+    for (const walker = document.createTreeWalker(grown(args[0])); walker.nextNode(); ) {
+      let count = 0;
+      for (let node = walker.currentNode; node; node = node.parentNode) count++;
+      depth = Math.max(depth, count);
+    }
+    return depth;
+    """
+    assert 40 < await in_page(devtools, tmp_path, DRAW + script, "**a _b ~~c " * 300) < 70
+
+
 MARKS = [
     *(
         "**a ",
@@ -197,7 +210,9 @@ def part_{n}(x):
 LONGEST_FRAME_MS = 50
 
 
-@pytest.mark.parametrize("shape", ["an answer", "one list", "one table", "one code block", "one paragraph"])
+@pytest.mark.parametrize(
+    "shape", ["an answer", "one list", "one table", "one code block", "one paragraph", "open marks", "open formulas"]
+)
 async def test_L140_a_frame_is_short_at_50_000_characters(devtools: str, tmp_path: Path, shape: str) -> None:
     """At 200 tokens a second a frame brings four more: the processor's time to read, draw and lay them out, of 20."""
     texts = {
@@ -206,6 +221,8 @@ async def test_L140_a_frame_is_short_at_50_000_characters(devtools: str, tmp_pat
         "one table": "| name | value | why |\n|---|--:|---|\n" + "| **some** name | 1,234 | `because` |\n" * 1400,
         "one code block": "```python\n" + "def f(x):\n    return 'a string' + x  # why\n" * 1200,
         "one paragraph": "the water *falls* on the wheel and `turns` it, " * 1100,
+        "open marks": "**a _b `c [d](e " * 3200,
+        "open formulas": "a $b \\( *c ~~d " * 3600,
     }
     begin = """(async () => {
     const { GrowingMarkdown } = await import("/web/answer/markdown/growing_markdown.js");

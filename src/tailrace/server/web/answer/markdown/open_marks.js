@@ -8,6 +8,7 @@ const MARKS_AT_END = /(^|[^\\])(?:[*_~`]+|!?\[|\\)$/;
 const ROW = /^\s*\|/;
 const MAX_COLUMNS = 100;
 const DIVIDER = /^[\s|:-]*$/;
+const MAX_OPEN = 50; // marks; each is a node within the one before
 
 /** The text without what its last line only begins, and a table's head with the line that makes it one. `from`: the first
  * line that was changed or may change. */
@@ -101,7 +102,8 @@ export function readOpenLink(state, silent) {
 export function closeOpenMarks(state) {
   if (!state.env.isLast) return;
   const { delimiters } = state;
-  for (let at = delimiters.length - 1; at >= 0; at--) {
+  const count = delimiters.length;
+  for (let at = count - 1; at >= 0 && delimiters.length < count + MAX_OPEN; at--) {
     const mark = delimiters[at];
     if (mark.end !== -1 || !mark.open || isWithinWord(state, at)) continue;
     const token = state.push("text", "", 0);
