@@ -26,6 +26,7 @@ class Library(NamedTuple):
     source: str = ""
     file: str = ""
     export: str = ""  # the name of the module's export; "" for a script
+    joined: bool = False  # its lines end anywhere between two words, for their length alone: they are one line here
 
 
 LIBRARIES: Final = (
@@ -33,7 +34,9 @@ LIBRARIES: Final = (
         *("markdown-it", "15.0.3", "LICENSE", "dist/browser/markdown-it.umd.min.js", "markdown-it.js", "markdownIt")
     ),
     Library("dompurify", "3.4.18", "LICENSE", "dist/purify.min.js", "dompurify.js", "createPurifier"),
-    Library("@highlightjs/cdn-assets", "11.12.0", "LICENSE", "highlight.min.js", "highlight.js", "highlighter"),
+    Library(
+        "@highlightjs/cdn-assets", "11.12.0", "LICENSE", "highlight.min.js", "highlight.js", "highlighter", joined=True
+    ),
     Library("katex", "0.19.1", "LICENSE", "dist/katex.min.js", "katex.js"),
     Library("lucide-static", "1.62.0", "LICENSE"),
 )
@@ -53,8 +56,9 @@ def main() -> None:
         name = library.package.removeprefix("@").split("/")[0]
         (VENDOR / f"LICENSE-{name}.txt").write_bytes(files[library.license])
         if library.source:
-            code = re.sub(r"\n?//# sourceMappingURL=.*", "", files[library.source].decode())
-            (VENDOR / library.file).write_text(module(library, code.strip()), encoding="utf-8")
+            code = re.sub(r"\n?//# sourceMappingURL=.*", "", files[library.source].decode()).strip()
+            code = code.replace("\n", "") if library.joined else code
+            (VENDOR / library.file).write_text(module(library, code), encoding="utf-8")
         else:
             (VENDOR / "icons.svg").write_text(sprite(library, files), encoding="utf-8")
         print(library.package, library.version)

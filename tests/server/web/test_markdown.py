@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from server.web import chromium
-from server.web.opened_page import in_page, page
+from server.web.drawn_markdown import DRAW
+from server.web.opened_page import in_page
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 
@@ -64,19 +65,6 @@ ALLOWED = {
     *("DIV", "P", "H2", "H3", "H4", "H5", "H6", "UL", "OL", "LI", "PRE", "CODE", "BLOCKQUOTE", "HR", "STRONG", "EM"),
     *("svg", "use", "S", "A", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "SPAN", "BUTTON", "BR"),
 }
-DRAW = """
-const { GrowingMarkdown, drawMarkdown } = await import("/web/answer/markdown/growing_markdown.js");
-const shown = (node) => node.nodeType === 3 ? node.data
-  : [node.tagName, Object.fromEntries([...node.attributes].map(({ name, value }) => [name, value])),
-    ...[...node.childNodes].map(shown)];
-const whole = (text) => { const target = document.createElement("div"); drawMarkdown(target, text); return target; };
-const grown = (text) => {
-  const growing = new GrowingMarkdown(document.createElement("div"));
-  growing.add(text);
-  growing.draw();
-  return growing.target;
-};
-"""
 
 
 def text_of(tree: Any) -> str:
@@ -161,8 +149,14 @@ async def test_a_text_that_grows_looks_at_each_moment_as_if_it_had_come_at_once(
     script = """
     const long = "a *long* paragraph of `words` ".repeat(500) + "\\n- " + "an item ".repeat(1000)
       + "\\n" + "x".repeat(13000);
+    const head = "| a | b |\\n|--|--:|\\n";
+    const rows = head + "| **one**\\n| two | `2` | 3 |\\n".repeat(70) + "x | \\n\\\\| y | z\\n".repeat(70);
+    const tables = "some words\\n" + rows + "> a quote\\n\\n" + rows;
+    const later = "- [named]\\n\\n- [named] again\\n\\n  [named]: https://example.org\\n- [named] again";
+    const returns = "one\\rtwo\\r\\n\\r\\n- three\\r- four\\r\\rfive\\r\\nsix";
     // Each block by itself, letter by letter; all of them in a row, and what is long, in larger pieces.
-    const texts = [...args[0].split("\\n\\n").map((block) => [block, 1]), [args[0], 7], [long, 701]];
+    const letters = [...args[0].split("\\n\\n"), later, returns].map((block) => [block, 1]);
+    const texts = [...letters, [args[0], 7], [long, 701], [tables, 1499], [rows.replaceAll("\\n", "\\r"), 1499]];
     const plain = (node) => node.innerHTML.replaceAll(/<math.*?<\\/math>|<span class="katex">|typeset/gs, "");
     for (const [text, size] of texts) {
       const growing = new GrowingMarkdown(document.createElement("div"));
@@ -172,6 +166,9 @@ async def test_a_text_that_grows_looks_at_each_moment_as_if_it_had_come_at_once(
         const [one, other] = [plain(growing.target), plain(grown(text.slice(0, end + size)))];
         if (one !== other) return [text.slice(0, end + size), one, other];
       }
+      growing.draw({ isWhole: true });
+      const [one, other] = [plain(growing.target), plain(whole(text))];
+      if (one !== other) return [text, one, other];
     }
     return [];
     """
@@ -222,37 +219,6 @@ async def test_a_stopped_answer_keeps_no_open_marks_and_a_whole_one_its_own(devt
     assert stopped[-1][1] == "see the note*"
 
 
-async def test_what_has_ended_stays_and_only_the_end_is_made_anew(devtools: str, tmp_path: Path) -> None:
-    """Of each kind of block that is open for long: how many nodes one more word makes."""
-    script = r"""
-    const beginnings = {
-      list: "- an item of some words\n".repeat(500),
-      nested: "- an item\n" + "  - inside it, some `words`\n".repeat(500),
-      quote: "> a line of it\n>\n".repeat(500),
-      code: "```python\n" + "def f(x): return 'a string' # why\n".repeat(500),
-      table: "| a | b |\n|---|---|\n" + "| one | **two** |\n".repeat(500),
-      paragraphs: "Some **words** of it.\n\n".repeat(500),
-      paragraph: "Some **words** of it. ".repeat(2000) + "\n",
-      line: "Some **words** of it. ".repeat(1999),
-    };
-    const made = {};
-    for (const [name, text] of Object.entries(beginnings)) {
-      const growing = new GrowingMarkdown(document.createElement("div"));
-      growing.add(text);
-      growing.draw();
-      const observer = new MutationObserver(() => {});
-      observer.observe(growing.target, { subtree: true, childList: true });
-      growing.add("word ");
-      growing.draw();
-      made[name] = observer.takeRecords().reduce((sum, { addedNodes }) => sum + addedNodes.length, 0);
-    }
-    return made;
-    """
-    made = await in_page(devtools, tmp_path, DRAW + script)
-    assert max(made.pop("paragraph"), made.pop("line"), made.pop("code")) < 900, "of these the end alone"
-    assert max(made.values()) <= 8, made
-
-
 LOOKS = {
     "image": "![a river](https://example.org/r.png)",
     "tasks": "- [ ] one\n- [x] two",
@@ -301,110 +267,3 @@ async def test_formulas_are_typeset_and_load_their_library_then(devtools: str, t
     """
     text = "$$\na_1^2\n$$\n\nWith \\(x_1\\) and $y$:\n\n\\[ \\frac{a}{b} \\]\n"
     assert await in_page(devtools, tmp_path, DRAW + script, text) == [False, True, "block", True]
-
-
-MARKS = [
-    *(
-        "**a ",
-        "_a ",
-        "`a ",
-        "~~a ",
-        "[a](",
-        "[",
-        "![",
-        "> ",
-        "- ",
-        "1. ",
-        "```\n",
-        "|a",
-        "https://a.",
-        "\\",
-        "$a ",
-        "$$",
-    ),
-    *("\\[", "\\(", "<", "<br", "a|b\n", "|-", "# ", "  \n", "*a", "**a", "- [x] ", "> - ", "<http://a", "[a](b "),
-    *("_", "`", "a_", "#", "&", "a\n", "[a]: ", "![](", "http://", "**_", "[](a", "~", "*"),
-]
-SLOWEST_MS = 200
-
-
-async def test_L140_hostile_markdown_does_not_keep_the_page_busy(devtools: str, tmp_path: Path) -> None:
-    """20 kB of nothing but marks: the time of the processor that each takes, since other programs share it."""
-    blanks = " " * 20_000
-    texts = [
-        *(mark * (20_000 // len(mark)) for mark in MARKS),
-        " ".join("`" * number for number in range(1, 200)),  # runs of every length, none closed
-        *(f"# a{blanks}b", f"#{blanks}", f"# a{'#' * 20_000}b", f"```{blanks}`", f"-{blanks}\rb"),
-        *(f"a|b\n|{' -' * 10_000}x", f"- a{chr(10) * 20_000}b", f'[a](x{blanks}"', f"[{'a' * 20_000}]("),
-    ]
-    slow: dict[str, float] = {}
-    async with page(devtools, tmp_path) as (_, _, tab):
-        await tab.value(f"(async () => {{ {DRAW} Object.assign(globalThis, {{ whole, grown }}); whole('warm'); }})()")
-        await tab.call("Performance.enable", timeDomain="threadTicks")
-        for text in texts:
-            for draw in ("whole", "grown"):
-                before = await script_ms(tab)
-                await tab.value(f"void {draw}({json.dumps(text)})")
-                if (took := await script_ms(tab) - before) >= SLOWEST_MS:
-                    slow[f"{draw} {text[:12]}"] = took
-    assert slow == {}
-
-
-async def script_ms(tab: chromium.Tab) -> float:
-    """The time of the processor that scripts of the page have taken, and the layout that they caused."""
-    metrics = {each["name"]: each["value"] for each in (await tab.call("Performance.getMetrics"))["metrics"]}
-    return 1000 * float(metrics["ScriptDuration"] + metrics["LayoutDuration"] + metrics["RecalcStyleDuration"])
-
-
-LONG = """## Part {n}
-
-Some **words** of it, `code` and a [link](https://example.org/{n}), as models write: one _sentence_ after the other.
-
-- an item with **bold** words
-- another one, with `code`
-
-```python
-def part_{n}(x):
-    return "a string" + str(x)  # why
-```
-
-| a | b |
-|---|--:|
-| row {n} | {n} |
-"""
-LONGEST_FRAME_MS = 50
-
-
-@pytest.mark.parametrize("shape", ["an answer", "one list", "one table", "one code block"])
-async def test_L140_a_frame_is_short_at_50_000_characters(devtools: str, tmp_path: Path, shape: str) -> None:
-    """At 200 tokens a second a frame brings four more: the processor's time to read, draw and lay them out, of 20."""
-    texts = {
-        "an answer": "".join(LONG.format(n=n) for n in range(180)),
-        "one list": "- an item of **some** words and `code`, as long as a line\n" * 900,
-        "one table": "| name | value | why |\n|---|--:|---|\n" + "| **some** name | 1,234 | `because` |\n" * 1400,
-        "one code block": "```python\n" + "def f(x):\n    return 'a string' + x  # why\n" * 1200,
-    }
-    begin = """(async () => {
-    const { GrowingMarkdown } = await import("/web/answer/markdown/growing_markdown.js");
-    const target = document.createElement("div");
-    target.className = "message";
-    document.getElementById("log").append(target);
-    globalThis.growing = new GrowingMarkdown(target);
-    })()"""
-    frame = """(async (text) => {
-    growing.add(text);
-    growing.draw();
-    const log = document.getElementById("log");
-    log.scrollTop = log.scrollHeight; // lays it out
-    })"""
-    assert len(texts[shape]) >= 50_000
-    async with page(devtools, tmp_path) as (_, _, tab):
-        await tab.value(begin)
-        await tab.value(f"{frame}({json.dumps(texts[shape])})")
-        await tab.call("Performance.enable", timeDomain="threadTicks")
-        took = []
-        for number in range(1, 21):  # no line is blank: the last block goes on
-            before = await script_ms(tab)
-            await tab.value(f"{frame}({json.dumps('some more of it ' if number % 7 else chr(10))})")
-            took.append(await script_ms(tab) - before)
-    assert sorted(took)[-3] < LONGEST_FRAME_MS  # what the browser does beside may fall into one

@@ -8,6 +8,9 @@ import { heldBack } from "./open_marks.js";
 import { inlineHtml, tokensOf } from "./parser.js";
 import { purified } from "./purified.js";
 
+const GROUP_ROWS = 50; // a browser lays out anew only the groups of a table's rows that change
+const MAX_BLANKS = 5000; // cells
+
 /** A text that grows, shown in `target`. `add` takes what is new, `draw` shows it. */
 export class GrowingMarkdown {
   constructor(target) {
@@ -18,6 +21,8 @@ export class GrowingMarkdown {
   clear() {
     this.rest = ""; // what has not been drawn for good
     this.settled = 0; // nodes that stay as they are
+    this.groups = 0; // of rows, in a table after those, that do too
+    this.blanks = 0; // cells of them without a text
     this.env = {};
     this.target.replaceChildren();
   }
@@ -28,8 +33,10 @@ export class GrowingMarkdown {
 
   /** `isWhole`: nothing follows, and marks that are open at the end are text. */
   draw({ isWhole = false } = {}) {
+    this.rest = this.rest.replace(/\r(?!\n|$)/g, "\n"); // lines are counted by their ends
     const { text, from } = isWhole ? { text: this.rest, from: Infinity } : heldBack(this.rest);
     const blocks = blocksOf(text, { env: this.env, open: !isWhole });
+    if (this.groups) Object.assign(blocks[0], { first: 1 + this.groups, children: blocks[0].children.slice(1) });
     drawBlocks(this.target, this.settled, blocks);
     this.settle(blocks, from);
   }
@@ -39,9 +46,22 @@ export class GrowingMarkdown {
     let count = 0;
     while (count + 1 < blocks.length && blocks[count + 1].line < from) count++;
     while (count && blocks[count].line === blocks[count - 1].line) count--; // parts of one paragraph
-    if (!count) return;
+    if (!count) return this.settleRows(blocks[0]);
     this.settled += count;
-    this.rest = fromLine(this.rest, blocks[count].line);
+    this.rest = this.rest.slice(startOf(blocks[count].line, this.rest));
+    this.groups = this.blanks = 0;
+  }
+
+  /** Of a table that grows, the head is read again and the last rows, by which the next one is read. How many cells short
+   * rows get has a limit in each text: a table of blanks is read as a whole. */
+  settleRows({ tag, children } = {}) {
+    const groups = tag === "table" ? children.filter((group) => group.tag === "tbody") : [];
+    const ended = groups.slice(0, -2);
+    for (const { html } of ended.flatMap((group) => group.children).flatMap((row) => row.children)) this.blanks += !html;
+    if (!ended.length || this.blanks > MAX_BLANKS) return;
+    this.groups += ended.length;
+    const [first, kept] = [groups[0], groups.at(-2)].map(({ line }) => startOf(line, this.rest));
+    this.rest = this.rest.slice(0, first) + this.rest.slice(kept);
   }
 }
 
@@ -52,10 +72,10 @@ export function drawMarkdown(target, text) {
   growing.draw({ isWhole: true });
 }
 
-function fromLine(text, line) {
+function startOf(line, text) {
   let at = 0;
-  for (let passed = 0; passed < line; passed++) at = text.indexOf("\n", at) + 1;
-  return text.slice(at);
+  while (line--) at = text.indexOf("\n", at) + 1;
+  return at;
 }
 
 // ── blocks ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -70,6 +90,11 @@ function blocksOf(text, { env, open }) {
     else if (token.type === "inline") path.at(-1).html = inlineHtml(token, env);
     else {
       const block = blockOf(token);
+      if (token.tag === "tr" && path.at(-1).children.length === GROUP_ROWS) {
+        const group = { ...path.pop(), line: block.line, children: [] };
+        path.at(-1).children.push(group);
+        path.push(group);
+      }
       path.at(-1).children.push(block);
       if (token.nesting === 1) path.push(block);
     }
@@ -86,7 +111,8 @@ function blockOf(token) {
     block.source = token.content;
   } else if (token.hidden) block.attrs = { class: "tight" }; // a paragraph of a list without blank lines
   else if (["ul", "ol", "blockquote"].includes(token.tag)) block.attrs.dir = "auto"; // its marks stand where its text begins
-  if (token.meta?.isDone !== undefined) block.isDone = token.meta.isDone;
+  block.isDone = token.meta?.isDone;
+  block.first = Number(block.isDone !== undefined); // the place of its first child
   return block;
 }
 
@@ -135,10 +161,10 @@ function filled(node, block) {
     if (known?.source !== block.source) node.textContent = block.source;
     showFormulas(node);
   } else if (block.html !== undefined) {
-    if (known?.html === block.html) return node;
+    if ((known?.html ?? "") === block.html) return node;
     node.replaceChildren(purified(block.html));
     showFormulas(node);
-  } else drawBlocks(node.inner ?? node, block.isDone === undefined ? 0 : 1, block.children);
+  } else drawBlocks(node.inner ?? node, block.first, block.children);
   return node;
 }
 

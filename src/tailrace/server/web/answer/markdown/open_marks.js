@@ -3,10 +3,12 @@
 
 const RULE_START = /(^|\n)[ \t]*(?:[-=]+|#{1,6}|[-+*]|\d{1,9}[.)]|>|\|)[ \t]*$/;
 const TASK_START = /((?:^|\n)[ \t>]*(?:[-+*]|\d{1,9}[.)])[ \t]+)\[[ xX]?\]?$/;
+const ADDRESS_START = /((?:^|\n)[ \t>]*)\[(?!\^)[^\]\n]+\]:[ \t]*\S*$/; // of what a name in brackets leads to
 const MARKS_AT_END = /(^|[^\\])(?:[*_~`]+|!?\[|\\)$/;
 const ROW = /^\s*\|/;
 const MAX_COLUMNS = 100;
 const DIVIDER = /^[\s|:-]*$/;
+const MAX_OPEN = 50; // marks; each is a node within the one before
 
 /** The text without what its last line only begins, and a table's head with the line that makes it one. `from`: the first
  * line that was changed or may change. */
@@ -17,7 +19,7 @@ export function heldBack(text) {
   if (table) return { text: table, from: Math.max(0, from - 1) };
   const isFence = isInFence(text);
   if (isFence) return { text: text.replace(/\n[ \t]*(?:`+|~+)$/, "\n"), from };
-  const shown = text.replace(TASK_START, "$1").replace(RULE_START, "$1");
+  const shown = text.replace(TASK_START, "$1").replace(RULE_START, "$1").replace(ADDRESS_START, "$1");
   return { text: shown.replace(MARKS_AT_END, "$1"), from };
 }
 
@@ -100,7 +102,8 @@ export function readOpenLink(state, silent) {
 export function closeOpenMarks(state) {
   if (!state.env.isLast) return;
   const { delimiters } = state;
-  for (let at = delimiters.length - 1; at >= 0; at--) {
+  const count = delimiters.length;
+  for (let at = count - 1; at >= 0 && delimiters.length < count + MAX_OPEN; at--) {
     const mark = delimiters[at];
     if (mark.end !== -1 || !mark.open || isWithinWord(state, at)) continue;
     const token = state.push("text", "", 0);

@@ -19,17 +19,25 @@ md.validateLink = (address) => SAFE_LINK.test(address.trim());
  * that are open at its end are read as if they were closed there. */
 export const tokensOf = (text, env) => md.parse(text, env);
 
-/** The HTML of an inline token. */
-export const inlineHtml = (token, env) => md.renderer.renderInline(token.children, md.options, env);
+/** The HTML of an inline token: that of the last reading, where its text is the same. */
+export function inlineHtml(token, env) {
+  const html = token.meta || md.renderer.renderInline(token.children, md.options, env);
+  if (!token.isLast) env.known.set(token.content, html);
+  return html;
+}
 
 // ── the open end of a text ──────────────────────────────────────────────────────────────────────────────────
 
-md.core.ruler.at("inline", (state) => {
-  const last = state.tokens.findLast(({ nesting, type, content }) => nesting === 0 && (type !== "inline" || content));
-  for (const token of state.tokens) {
+md.core.ruler.at("inline", ({ tokens, env }) => {
+  const last = tokens.findLast(({ nesting, type, content }) => nesting === 0 && (type !== "inline" || content));
+  const names = Object.keys(env.references ?? {}).length; // a new one may make a link of what was none
+  const known = names === env.names ? env.known : new Map();
+  Object.assign(env, { names, known: new Map() });
+  for (const token of tokens) {
     if (token.type !== "inline") continue;
-    state.env.isLast = Boolean(state.env.open) && token === last;
-    md.inline.parse(token.content, md, state.env, token.children);
+    env.isLast = token.isLast = Boolean(env.open) && token === last;
+    token.meta = env.isLast ? null : known.get(token.content);
+    if (!token.meta) md.inline.parse(token.content, md, env, token.children);
   }
 });
 md.inline.ruler.before("backticks", "open_code", readOpenCode);
@@ -112,7 +120,7 @@ md.block.ruler.before("fence", "math_block", (state, startLine, endLine, silent)
 }, { alt: ["paragraph", "reference", "blockquote", "list"] });
 
 /** What the blocks are beyond their kind: headings below the page's own, sides of columns, tasks. */
-md.core.ruler.push("shapes", (state) => {
+md.core.ruler.before("inline", "shapes", (state) => {
   state.tokens.forEach((token, at) => {
     if (/^heading_/.test(token.type)) token.tag = `h${Math.min(6, Number(token.tag[1]) + 1)}`;
     else if (/^t[hd]_open$/.test(token.type)) shapeCell(token, state.tokens[at + 1]);
@@ -138,9 +146,8 @@ function shapeCell(cell, inline) {
 
 function shapeTask(item, inline) {
   const task = inline?.type === "inline" && TASK.exec(inline.content);
-  const first = inline?.children?.[0];
-  if (!task || first?.type !== "text" || !first.content.startsWith(task[0])) return;
-  first.content = first.content.slice(task[0].length).trimStart();
+  if (!task) return;
+  inline.content = inline.content.slice(task[0].length).trimStart();
   item.attrSet("class", "task");
   item.meta = { isDone: task[1] !== " " };
 }
