@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
 
 from journal.stores import AnyStored, Store
-from tailrace.errors import RunNotFound, RunSealed
-from tailrace.events import RunFinished
+from tailrace.errors import RunNotFound, RunSealed, StaleEpoch
+from tailrace.events import MessageChunk, RunFinished
 from tailrace.ports import NewRun, Signal
 from tailrace.testing.conformance.sample_runs import started
 
@@ -164,6 +166,28 @@ async def test_a_log_whose_seal_nobody_awaits_is_not_held(store: Store) -> None:
     await journal.release(lease)
     with pytest.raises(RunSealed):
         await journal.claim(run.id, "another")
+    await journal.close()
+
+
+async def test_O178_a_lost_lease_holds_nothing_of_the_writer_that_was_refused(store: Store) -> None:
+    """The reason is kept for a late writer: an error with its traceback would hold every frame that it passed."""
+
+    class Answer:
+        """What the writer has in memory."""
+
+    async def write_late() -> weakref.ref[Answer]:
+        answer = Answer()
+        with contextlib.suppress(StaleEpoch):
+            journal.append(lease, [MessageChunk("late")])
+            pytest.fail("a released run took an entry")
+        return weakref.ref(answer)
+
+    journal = await store.open()
+    _, lease = await started(journal)
+    await journal.release(lease)
+    seen = [await write_late() for _ in range(3)]
+    gc.collect()
+    assert [answer() for answer in seen] == [None] * 3
     await journal.close()
 
 

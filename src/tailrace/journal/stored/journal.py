@@ -12,6 +12,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -198,7 +199,7 @@ class StoredJournal(Database, ViewedJournal):
         self._refuse_later(log.run_id, log.epoch, why)
 
     def _refuse_later(self, run_id: str, epoch: int, why: JournalError) -> None:
-        self._refusals[run_id, epoch] = why
+        self._refusals[run_id, epoch] = copy(why)  # without the traceback, which holds all that the run had
         if len(self._refusals) > REMEMBERED:
             del self._refusals[next(iter(self._refusals))]
 
@@ -208,10 +209,9 @@ class StoredJournal(Database, ViewedJournal):
             if log.refusal is None:
                 return log
             self._drop(log, log.refusal)
-        raise self._refusals.get(
-            (lease.run_id, lease.epoch),
-            StaleEpoch(f"run {lease.run_id} is not {lease.owner}'s in this process (claim {lease.epoch})"),
-        )
+        if (why := self._refusals.get((lease.run_id, lease.epoch))) is not None:
+            raise copy(why)
+        raise StaleEpoch(f"run {lease.run_id} is not {lease.owner}'s in this process (claim {lease.epoch})")
 
     async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
         log = self._held(lease)
