@@ -199,12 +199,11 @@ class Tail(Waiters):
         self._kept += _weight(batch)
         if self._window is not None and self._kept > 2 * self._window:
             self._shrink(self._window)
+        self.live.offer(batch)
         if self.ended:
             self.wake()
-        else:
-            self.live.offer(batch)
-            if self.event is not None:
-                super().wake()
+        elif self.event is not None:
+            super().wake()
 
     def _shrink(self, window: int) -> None:
         drop = 0
