@@ -234,11 +234,7 @@ def deltas(directory: Path) -> Table:
         f"one step of {TOKENS} deltas, from a provider that costs nothing",
         *("", "ms of CPU per step", "µs more per delta", "of not streaming"),
     )
-    ways = {
-        "not streamed": (False, False),
-        "streamed, no viewer": (True, False),
-        "streamed, one viewer": (True, True),
-    }
+    ways = {"not streamed": (False, False), "streamed, no viewer": (True, False), "streamed, one viewer": (True, True)}
     spent: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(TALK_ROUNDS):
         for name, (stream, watched) in ways.items():

@@ -368,9 +368,7 @@ async def measure() -> list[Table]:
             (f"paced, {1 / PACE_S:.0f}/s each", "up/paced", PACED_STREAMS, PACED_TOKENS, PACED_ROUNDS),
         ):
             slow, fast = await alternating(
-                rounds,
-                partial(per_core, bare, model, streams, tokens),
-                partial(per_core, full, model, streams, tokens),
+                rounds, partial(per_core, bare, model, streams, tokens), partial(per_core, full, model, streams, tokens)
             )
             rates.row(name, streams, slow, fast, f"{fast / slow:.0%}")
         direct = statistics.median(await first_token_ms(upstream.url, "short"))

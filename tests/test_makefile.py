@@ -46,14 +46,7 @@ def run_make(directory: Path, *args: str, path: Path | None = None) -> subproces
     environment.pop("PYTHON", None)  # which would be taken
     command = ["make", "--no-print-directory", *args]
     return subprocess.run(
-        command,
-        cwd=directory,
-        env=environment,
-        input="Hello?",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        command, cwd=directory, env=environment, input="Hello?", capture_output=True, text=True, check=False, timeout=60
     )
 
 

@@ -141,13 +141,7 @@ class SimulatedProvider:
         return said[place.step] if place.step < len(said) else Said(words=3)
 
     async def post(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes,
-        connect_timeout_s: float,
-        socket_path: str = "",
+        self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
     ) -> HttpReply:
         del headers, socket_path
         read: JsonObject = msgspec.json.decode(body)

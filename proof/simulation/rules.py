@@ -12,13 +12,7 @@ from typing import Protocol
 import msgspec
 
 from proof.simulation.chat_service import ChatService
-from proof.simulation.model_server import (
-    HARMLESS,
-    PERMANENT,
-    SimulatedProvider,
-    answer_text,
-    tool_arguments,
-)
+from proof.simulation.model_server import HARMLESS, PERMANENT, SimulatedProvider, answer_text, tool_arguments
 from proof.simulation.node import MAX_ATTEMPTS, Node
 from proof.simulation.people import People
 from proof.simulation.store import Store

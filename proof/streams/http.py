@@ -155,10 +155,7 @@ async def fetch(
 ) -> Answer:
     """Raises `Broken`, also where the answer takes too long."""
     try:
-        async with (
-            asyncio.timeout(timeout_s),
-            stream(method, url, body=body, form=form, headers=headers) as response,
-        ):
+        async with asyncio.timeout(timeout_s), stream(method, url, body=body, form=form, headers=headers) as response:
             return Answer(response.status, await response.body())
     except TimeoutError as exc:
         raise Broken(f"no answer within {timeout_s:g} s") from exc

@@ -190,10 +190,7 @@ def told(run: TableRun) -> str:
 
 def setups(run: TableRun) -> str:
     """What was tested, how it was set up, and why it has no answer to some faults."""
-    parts = [
-        "# What was tested\n",
-        f"{told(run)} {run.machine}. Seed {run.seed}.",
-    ]
+    parts = ["# What was tested\n", f"{told(run)} {run.machine}. Seed {run.seed}."]
     for name, result in run.products.items():
         page = result.page if "://" in result.page else f"../../../{result.page}"
         reasons: dict[tuple[str, str], list[str]] = {}

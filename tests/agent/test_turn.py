@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.agent.turn import (
-    INTERRUPTED,
-    NEVER_RAN,
-    CallModel,
-    Finish,
-    GiveUp,
-    RunTool,
-    SettleTool,
-    Turn,
-    TurnLimits,
-)
+from tailrace.agent.turn import INTERRUPTED, NEVER_RAN, CallModel, Finish, GiveUp, RunTool, SettleTool, Turn, TurnLimits
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,

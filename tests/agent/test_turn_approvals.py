@@ -11,11 +11,7 @@ import pytest
 from agent.turns import Note, event_of, stage
 from tailrace.agent.safety.approval import ApprovalMemory, ApprovalPolicy, ApprovalScope, Asker
 from tailrace.agent.turn import Turn
-from tailrace.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    ToolOutputRecorded,
-)
+from tailrace.events import ApprovalAnswered, ApprovalAsked, ToolOutputRecorded
 from tailrace.messages import user
 from tailrace.ports import Effect, Signal
 from tailrace.testing.clock import driven

@@ -19,18 +19,7 @@ from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import open_app
 from tailrace.config.load import load
 from tailrace.events import AnyEvent, AttemptStarted, GatewayNotice, MessageChunk, MessageRecorded, ToolOutputRecorded
-from tailrace.messages import (
-    Dialect,
-    File,
-    Image,
-    Message,
-    Text,
-    ToolCall,
-    ToolFile,
-    ToolResult,
-    assistant,
-    user,
-)
+from tailrace.messages import Dialect, File, Image, Message, Text, ToolCall, ToolFile, ToolResult, assistant, user
 from tailrace.ports import ToolContext, ToolOutcome
 from tailrace.providers.transport.http1_transport import open_transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply

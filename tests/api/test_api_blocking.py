@@ -68,10 +68,7 @@ def test_B38_a_lost_call_is_told_to_programs_and_in_the_answer(
     """The name comes last in the second stream, which breaks off before it."""
     looking = reply("Let me see.", call("read_file", {"path": "a-long-name.txt"}))
     lost = Scenario(reply=looking, edits=edits, broken=Break("cut", Offset(75, per_cent=True)))
-    with (
-        provider(*[lost] * 3) as server,
-        AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path) as agent,
-    ):
+    with provider(*[lost] * 3) as server, AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path) as agent:
         answer = agent.run_conversation("What is there?")
     assert (answer["status"], answer["completed"]) == ("incomplete", False)
     assert [(action["tool_name"], action["kind"]) for action in answer["not_executed"]] == [(name, "lost")]

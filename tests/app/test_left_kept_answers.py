@@ -14,11 +14,7 @@ from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.calls.service import CallSpec
 from tailrace.config.load import load
-from tailrace.events import (
-    AttemptStarted,
-    GatewayNotice,
-    UsageRecorded,
-)
+from tailrace.events import AttemptStarted, GatewayNotice, UsageRecorded
 from tailrace.messages import user
 from tailrace.ports import Run
 from tailrace.testing.provider import FaultyProvider

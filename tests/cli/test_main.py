@@ -173,8 +173,7 @@ def test_a_mistyped_command_is_no_question(word: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
-    [(["--verison"], "--version"), (["--modle", "x"], "--model"), (["serve", "--prot=1"], "--port")],
+    ("words", "meant"), [(["--verison"], "--version"), (["--modle", "x"], "--model"), (["serve", "--prot=1"], "--port")]
 )
 def test_a_mistyped_option_is_told_what_was_meant(
     words: list[str], meant: str, capsys: pytest.CaptureFixture[str]

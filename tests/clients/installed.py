@@ -38,13 +38,7 @@ def client_environment(home: Path, variables: Mapping[str, str]) -> dict[str, st
     """What a client sees: the clients' programs on the PATH, an empty home, and nobody's own keys or proxies."""
     clients = clients_dir()
     path = [clients / "venv/bin", clients / "node_modules/.bin", os.environ.get("PATH", "")]
-    return {
-        "PATH": os.pathsep.join(map(str, path)),
-        "HOME": str(home),
-        "LANG": "C.UTF-8",
-        **LOOPBACK_ONLY,
-        **variables,
-    }
+    return {"PATH": os.pathsep.join(map(str, path)), "HOME": str(home), "LANG": "C.UTF-8", **LOOPBACK_ONLY, **variables}
 
 
 def run_client(

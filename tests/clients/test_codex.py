@@ -21,9 +21,7 @@ PATCH = "*** Begin Patch\n*** Update File: wheel.txt\n@@\n-it turned 7 times\n+i
 THOUGHTS = ["First I must turn it.", "And once more."]
 TURN = (
     reply(
-        think(THOUGHTS[0]),
-        "Let me turn it.",
-        call("exec_command", {"cmd": "echo it turned 7 times | tee wheel.txt"}),
+        think(THOUGHTS[0]), "Let me turn it.", call("exec_command", {"cmd": "echo it turned 7 times | tee wheel.txt"})
     ),
     reply(think(THOUGHTS[1]), call("apply_patch", {"input": PATCH})),
     reply(ANSWER),

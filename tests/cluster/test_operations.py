@@ -23,10 +23,7 @@ async def seen(cluster: Cluster, node: Node, processes: int) -> dict[str, Any]:
 async def test_every_node_tells_of_every_process_and_of_what_all_have_called(
     tmp_path: Path, store: SharedStore
 ) -> None:
-    async with (
-        ConversingProvider(stalls=1) as provider,
-        Cluster(tmp_path, store, provider.openai_url) as cluster,
-    ):
+    async with ConversingProvider(stalls=1) as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         first, second = await cluster.start_many(2)
         waits = await cluster.run(first, "Wait.")
         async with watching(cluster, second, waits) as until:

@@ -63,10 +63,7 @@ def committed(steer_id: str) -> Callable[[list[SeenEvent]], bool]:
 @WITHOUT_REDIS
 @pytest.mark.parametrize(("end", "fields"), [(kill, {}), (terminate, {"lease_s": LONG_LEASE_S})])
 async def test_N164_each_message_is_committed_once_through_the_end_of_two_owners(
-    tmp_path: Path,
-    store: SharedStore,
-    end: Callable[[Node], Awaitable[None]],
-    fields: dict[str, Any],
+    tmp_path: Path, store: SharedStore, end: Callable[[Node], Awaitable[None]], fields: dict[str, Any]
 ) -> None:
     """The first owner ends with one message accepted and one taken back; the second one, whose model call has the first
     message, with another accepted."""
@@ -117,10 +114,7 @@ async def test_N164_each_message_is_committed_once_through_the_end_of_two_owners
 async def test_N165_a_message_is_returned_once_where_the_run_is_stopped_after_a_takeover(
     tmp_path: Path, store: SharedStore, end: Callable[[Node], Awaitable[None]]
 ) -> None:
-    async with (
-        StallingProvider({1: 2}) as provider,
-        Cluster(tmp_path, store, provider.openai_url) as cluster,
-    ):
+    async with StallingProvider({1: 2}) as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         owner, other, third = await cluster.start_many(3)
         run_id = await cluster.run(owner, "Count.")
         async with watching(cluster, third, run_id) as until:

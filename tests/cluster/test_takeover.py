@@ -9,17 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from cluster.conversing import TEXT, TOOL, ConversingProvider
-from cluster.nodes import (
-    ON_POSTGRES,
-    PATIENCE_S,
-    Cluster,
-    SeenEvent,
-    SharedStore,
-    events,
-    has_ended,
-    text_of,
-    watching,
-)
+from cluster.nodes import ON_POSTGRES, PATIENCE_S, Cluster, SeenEvent, SharedStore, events, has_ended, text_of, watching
 
 
 def assert_each_once(seen: list[SeenEvent]) -> None:

@@ -54,10 +54,7 @@ def mistake(text: str) -> ConfigError:
             "call: {max_attempts: true}",
             "config.yaml:1: call.max_attempts: expected a whole number of at least 1; found true",
         ),
-        (
-            "call: {backoff_s: .inf}",
-            "config.yaml:1: call.backoff_s: expected a number of seconds above 0; found .inf",
-        ),
+        ("call: {backoff_s: .inf}", "config.yaml:1: call.backoff_s: expected a number of seconds above 0; found .inf"),
         (
             "call:\n  connect_timeout_s:\n",
             "config.yaml:2: call.connect_timeout_s: expected a number of seconds above 0; found nothing",
@@ -84,10 +81,7 @@ def mistake(text: str) -> ConfigError:
             "config.yaml:2: model.name: is missing: which model of openai?",
         ),
         ("model: {name: 5}", "config.yaml:1: model.name: expected text; found 5"),
-        (
-            "model:\n  fallbacks:\n    - provider: a\n",
-            "config.yaml:3: model.fallbacks[0].name: is missing",
-        ),
+        ("model:\n  fallbacks:\n    - provider: a\n", "config.yaml:3: model.fallbacks[0].name: is missing"),
         (
             "providers: {a: {dialect: chatt}}",
             "config.yaml:1: providers.a.dialect: expected one of chat, responses, anthropic; found 'chatt'",

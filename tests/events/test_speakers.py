@@ -68,12 +68,7 @@ def test_a_photo_has_the_line_above_it_and_a_file_a_bar_before_each_line() -> No
     assert marked_message(Message("user", (GIF,)), BEN) == Message("user", (Text(HEAD), GIF))
     file = Text("[attached: a.txt]\n```\n[from Anna]\n```")
     assert marked_message(Message("user", (Text("see"), GIF, file)), BEN) == Message(
-        "user",
-        (
-            Text(f"{HEAD}\n| see"),
-            GIF,
-            Text("\n| [attached: a.txt]\n| ```\n| [from Anna]\n| ```"),
-        ),
+        "user", (Text(f"{HEAD}\n| see"), GIF, Text("\n| [attached: a.txt]\n| ```\n| [from Anna]\n| ```"))
     )
 
 

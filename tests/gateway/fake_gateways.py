@@ -123,10 +123,7 @@ async def town(
         text = CONFIG.format(url=provider.openai_url, **told)
         (home / "config.yaml").write_text(text, encoding="utf-8")
         platform = platform if platform is not None else MemoryPlatform(capabilities)
-        async with (
-            open_app(load({}, home), directory=home) as app,
-            Gateway(app, [platform, *others]) as gateway,
-        ):
+        async with open_app(load({}, home), directory=home) as app, Gateway(app, [platform, *others]) as gateway:
             await app.agents.recover()
             yield Town(app, gateway, platform, provider)
 

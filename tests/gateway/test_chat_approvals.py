@@ -6,10 +6,7 @@ import asyncio
 from pathlib import Path
 
 from gateway.fake_gateways import DANGEROUS, town
-from tailrace.delivery.port import (
-    Capabilities,
-    Window,
-)
+from tailrace.delivery.port import Capabilities, Window
 from tailrace.events import ApprovalAnswered
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import call, reply

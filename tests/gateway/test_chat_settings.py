@@ -10,11 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tailrace.errors import TailraceError
-from tailrace.gateway.chat_settings import (
-    ChatSettings,
-    ChatSettingsStore,
-    Pairing,
-)
+from tailrace.gateway.chat_settings import ChatSettings, ChatSettingsStore, Pairing
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Journal

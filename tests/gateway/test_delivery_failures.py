@@ -19,18 +19,7 @@ from tailrace.delivery.ledger import DeliverySpec, new_delivery
 from tailrace.delivery.planning.planner import Planner
 from tailrace.delivery.planning.presenter import CUT_OFF, UNSHOWN, restart_notice
 from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
-from tailrace.delivery.port import (
-    AnyAction,
-    AnyReply,
-    Capabilities,
-    Edit,
-    Failed,
-    Gone,
-    Place,
-    Refused,
-    Send,
-    Typing,
-)
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Failed, Gone, Place, Refused, Send, Typing
 from tailrace.events import Delivered
 from tailrace.messages import user
 from tailrace.ports import Run

@@ -111,8 +111,7 @@ async def test_two_people_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
-    [("always", [f"{FIRST}\n| one", f"{SECOND}\n| two"]), ("none", ["one", "two"])],
+    ("names", "said"), [("always", [f"{FIRST}\n| one", f"{SECOND}\n| two"]), ("none", ["one", "two"])]
 )
 @driven
 async def test_the_config_says_from_when_on(tmp_path: Path, names: str, said: list[str]) -> None:

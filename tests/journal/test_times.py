@@ -57,10 +57,5 @@ def test_a_clock_that_is_set_back_is_told_too() -> None:
 def test_rows_of_different_times_are_never_one() -> None:
     entries = [Entry(seq, MessageChunk(str(seq))) for seq in (1, 2, 3, 7, 8)]
     stretches = list(timed_stretches(entries, [(2, 5.0), (3, 5.0), (5, 6.0), (8, 7.0)]))
-    assert stretches == [
-        (None, entries[:1]),
-        (5.0, entries[1:3]),
-        (6.0, entries[3:4]),
-        (7.0, entries[4:]),
-    ]
+    assert stretches == [(None, entries[:1]), (5.0, entries[1:3]), (6.0, entries[3:4]), (7.0, entries[4:])]
     assert [len(list(rows_of(stretch))) for _, stretch in stretches] == [1, 1, 1, 1]

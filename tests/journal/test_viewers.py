@@ -26,15 +26,7 @@ from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.page_cache import PageCache
 from tailrace.journal.stored.rows import rows_of
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning, without_reasoning
-from tailrace.ports import (
-    Batch,
-    Journal,
-    Lease,
-    LogPage,
-    LogViewer,
-    NewRun,
-    StoredLine,
-)
+from tailrace.ports import Batch, Journal, Lease, LogPage, LogViewer, NewRun, StoredLine
 from tailrace.testing.conformance.sample_runs import started, written
 
 

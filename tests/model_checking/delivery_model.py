@@ -185,10 +185,7 @@ class DeliveryModel:
             for entry in part:
                 planner.apply(entry)
         claimed = Gateway(gateway.name, "planning", pickle.dumps(planner), read=state.log)
-        yield Step(
-            f"{gateway.name} takes the delivery",
-            _with(state._replace(holder=gateway.name), at, claimed),
-        )
+        yield Step(f"{gateway.name} takes the delivery", _with(state._replace(holder=gateway.name), at, claimed))
 
     def _commit(self, state: DeliveryState, at: int, gateway: Gateway) -> Step[DeliveryState]:
         if state.holder != gateway.name:

@@ -12,9 +12,7 @@ SOURCE = Path(tailrace.__file__).parent
 OWN_ROOMS = (SOURCE / "integrations", SOURCE / "testing")
 VENDORED = SOURCE / "server" / "web" / "vendor"  # libraries of others, minified: short names mean anything there
 # By file, the words that mean something else there.
-OTHER_MEANINGS = {
-    "delivery/text/parser.py": "the schemes of addresses that a chat may link",
-}
+OTHER_MEANINGS = {"delivery/text/parser.py": "the schemes of addresses that a chat may link"}
 
 
 def pattern() -> re.Pattern[str]:

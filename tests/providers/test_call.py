@@ -161,11 +161,7 @@ async def test_attempts_are_spaced_and_bounded() -> None:
 
 @pytest.mark.parametrize(
     ("status", "least", "most"),
-    [
-        ("status-429-after-7", 7.0, 7.8),
-        ("status-503-after-date-20", 18.0, 22.1),
-        ("status-429", 0.25, 0.6),
-    ],
+    [("status-429-after-7", 7.0, 7.8), ("status-503-after-date-20", 18.0, 22.1), ("status-429", 0.25, 0.6)],
 )
 @driven
 async def test_E66_retry_after_is_honoured_within_reason(status: str, least: float, most: float) -> None:

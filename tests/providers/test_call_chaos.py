@@ -87,10 +87,7 @@ async def one_day(bench: Bench, chance: random.Random) -> str:
     try:
         async with asyncio.timeout(20_000):
             outcome = await bench.call(
-                *routes,
-                told=told,
-                purpose=chance.choice(("turn", "step")),
-                budget_s=chance.choice((None, None, 400.0)),
+                *routes, told=told, purpose=chance.choice(("turn", "step")), budget_s=chance.choice((None, None, 400.0))
             )
     except ProviderError as exc:
         outcome = exc

@@ -4,14 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from tailrace.errors import Unavailable
-from tailrace.events import (
-    AnyEvent,
-    AttemptDiscarded,
-    AttemptStarted,
-    MessageChunk,
-    ToolArgumentsChunk,
-    UsageRecorded,
-)
+from tailrace.events import AnyEvent, AttemptDiscarded, AttemptStarted, MessageChunk, ToolArgumentsChunk, UsageRecorded
 from tailrace.messages import AnyDelta, TextDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome
 from tailrace.providers.open_attempt import ResumableAnswer

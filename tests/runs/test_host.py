@@ -420,9 +420,7 @@ async def test_a_run_that_keeps_failing_is_tried_less_and_less_often_and_others_
 
 
 @driven
-async def test_a_run_that_cannot_be_read_keeps_no_other_from_being_taken_over(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_run_that_cannot_be_read_keeps_no_other_from_being_taken_over(caplog: pytest.LogCaptureFixture) -> None:
     class Damaged(MemoryJournal):
         async def read(self, run_id: str, *, after: int = 0) -> Batch:
             if run_id == bad.id:

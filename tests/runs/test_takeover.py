@@ -112,10 +112,7 @@ async def test_L145_a_delivery_goes_on(tmp_path: Path) -> None:
     """The run itself is executed by the process that lives."""
     async with FaultyProvider(script=[STALLED]) as server:
         platform = MemoryPlatform(Capabilities(mode="edit", edits=True))
-        async with (
-            open_app(config_of(tmp_path, server), directory=tmp_path) as app,
-            Gateway(app, [platform]),
-        ):
+        async with open_app(config_of(tmp_path, server), directory=tmp_path) as app, Gateway(app, [platform]):
             run = await app.agents.submit(TurnSpec(user("count")))
             async with victim(tmp_path, "delivery", run.id) as (process, delivery_id):
                 await killed(process)

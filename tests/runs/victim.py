@@ -28,10 +28,7 @@ from tailrace.gateway.deliveries import Deliveries
 from tailrace.messages import user
 
 WAITING = parsed(
-    {
-        "name": "waiting",
-        "blocks": [{"type": "step", "id": "w", "handler": "wait_signal", "params": {"signal": "go"}}],
-    }
+    {"name": "waiting", "blocks": [{"type": "step", "id": "w", "handler": "wait_signal", "params": {"signal": "go"}}]}
 )
 ASKING = parsed(
     {

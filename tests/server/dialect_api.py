@@ -48,12 +48,7 @@ class DialectServer:
     """The server, the provider behind it, and clients of every kind."""
 
     def __init__(
-        self,
-        url: str,
-        app: App,
-        provider: FaultyProvider,
-        session: aiohttp.ClientSession,
-        pipeline: RequestPipeline,
+        self, url: str, app: App, provider: FaultyProvider, session: aiohttp.ClientSession, pipeline: RequestPipeline
     ) -> None:
         self.url = url
         self.pipeline = pipeline

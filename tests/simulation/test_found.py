@@ -40,7 +40,7 @@ FOUND = {
             Ask(at=0.9, surface="raw", in_memory=True),
             StoreFault(at=0.8),
             StoreFault(at=0.1, kind="slow"),
-        ),
+        )
     ),
     # The chat was told every minute that a run goes on which was set aside.
     "a chat that waits for a run that is set aside": World(
@@ -62,7 +62,7 @@ FOUND = {
             Kill(at=2.6, back_s=0.5),
             Kill(at=1.5, steps=57, back_s=0.5),
             Kill(at=3.9),
-        ),
+        )
     ),
     # A journal was closed while one of its readers read, which real threads are waited for.
     "a page that is read while the journal closes": World(
@@ -108,15 +108,12 @@ FOUND = {
     # The people of the worlds waited for more of a run that was set aside, which real surfaces do not.
     "a viewer of a run that is set aside": World(
         happenings=(
-            Ask(
-                at=0.3,
-                said=(Said(faults=(Bad(at=80), Bad(kind="end", at=75), Bad(kind="overloaded", at=99))),),
-            ),
+            Ask(at=0.3, said=(Said(faults=(Bad(at=80), Bad(kind="end", at=75), Bad(kind="overloaded", at=99))),)),
             Watch(at=0.3),
             Kill(at=0.1, steps=7, back_s=1.5),
             Kill(at=2.2, back_s=1.5),
             Kill(at=4.3),
-        ),
+        )
     ),
     # A process that had stood still judged its provider by that silence, with the bytes waiting in its socket.
     "an answer that arrived while its process hung": World(
@@ -126,7 +123,7 @@ FOUND = {
                 said=(Said(faults=(Bad(kind="end", at=28), Bad(kind="overloaded", at=43), Bad(kind="slow", at=96))),),
             ),
             Hang(at=3.7),
-        ),
+        )
     ),
     # What an earlier process had spent was not counted in the end of a raw call that another one went on with.
     "usage of a raw call after a crash": World(
@@ -142,7 +139,7 @@ FOUND = {
             Ask(at=2.0, surface="chat", session=1),
             StoreFault(at=0.259, kind="io", for_s=6.0),
             Kill(at=0.271, back_s=2.0),
-        ),
+        )
     ),
     # A run that was given back while storage was away stayed this process's own: its viewers here heard no more of it.
     "viewers of a run that was given back in an outage": World(
@@ -156,10 +153,7 @@ FOUND = {
             Ask(
                 at=0.582,
                 session=1,
-                said=(
-                    Said(tool="launch", tool_s=3.0, faults=(Bad(kind="503", at=44), Bad(kind="end", at=62))),
-                    Said(),
-                ),
+                said=(Said(tool="launch", tool_s=3.0, faults=(Bad(kind="503", at=44), Bad(kind="end", at=62))), Said()),
             ),
             Watch(at=3.942, ask=1, node=1, snapshot=True),
             StoreFault(at=2.32, kind="gone", for_s=6.0, after_statements=3),

@@ -12,11 +12,7 @@ from proof.strict_provider import StrictProvider
 from tailrace.messages import Dialect, JsonObject
 from tailrace.testing.provider import call, reply, think
 
-PATHS: dict[Dialect, str] = {
-    "chat": "/v1/chat/completions",
-    "responses": "/v1/responses",
-    "anthropic": "/v1/messages",
-}
+PATHS: dict[Dialect, str] = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}
 SAID: dict[Dialect, JsonObject] = {
     "chat": {"messages": [{"role": "user", "content": "hi"}]},
     "responses": {"input": "hi"},

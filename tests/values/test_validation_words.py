@@ -92,8 +92,7 @@ def test_what_somebody_sent_cannot_pass_for_the_place_nor_fill_the_line() -> Non
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
-    [(b'{"a": ', "it ends too early"), (b"{a}", "object keys must be strings (byte 1)")],
+    ("data", "words"), [(b'{"a": ', "it ends too early"), (b"{a}", "object keys must be strings (byte 1)")]
 )
 def test_what_is_no_json_is_said_once(data: bytes, words: str) -> None:
     with pytest.raises(msgspec.DecodeError) as mistake:

@@ -6,18 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import ClassVar
 
 from proof.streams.http import Broken, Response, fetch, free_port, stream
-from proof.streams.product import (
-    PROGRAMS,
-    Accepted,
-    Ended,
-    Kept,
-    Place,
-    Product,
-    Refused,
-    Server,
-    Sight,
-    Text,
-)
+from proof.streams.product import PROGRAMS, Accepted, Ended, Kept, Place, Product, Refused, Server, Sight, Text
 from proof.streams.services import Postgres, Redis
 
 END_EVENTS = {"RunCompleted": "complete", "RunError": "failed", "RunCancelled": "stopped", "error": "failed"}

@@ -38,12 +38,7 @@ class LangGraph(Product):
     setup = (
         "langgraph dev, stream_resumable, stream_mode values and messages-tuple, RetryPolicy(max_attempts=5), timeout=3"
     )
-    packages = (
-        "langgraph==1.2.22",
-        "langgraph-api==0.16.7",
-        "langgraph-cli[inmem]==0.4.40",
-        "langchain-openai==1.7.3",
-    )
+    packages = ("langgraph==1.2.22", "langgraph-api==0.16.7", "langgraph-cli[inmem]==0.4.40", "langchain-openai==1.7.3")
     lacks: ClassVar = {
         "durable": _DEV,
         "store": _DEV,

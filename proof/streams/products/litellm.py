@@ -50,13 +50,7 @@ class LiteLlm(Product):
         program = ENVIRONMENTS / self.name / "bin" / "litellm"
         argv = [str(program), "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
         self.servers.append(
-            Server(
-                "litellm",
-                argv,
-                f"{self._url}/health/liveliness",
-                self.place,
-                env={"LITELLM_MASTER_KEY": KEY},
-            )
+            Server("litellm", argv, f"{self._url}/health/liveliness", self.place, env={"LITELLM_MASTER_KEY": KEY})
         )
         await self.servers[0].start()
 

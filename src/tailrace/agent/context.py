@@ -8,19 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
-from tailrace.messages import (
-    File,
-    Image,
-    Message,
-    Native,
-    Part,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    ToolResult,
-    user,
-)
+from tailrace.messages import File, Image, Message, Native, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, user
 from tailrace.wire.peer_json import without_lone_surrogates
 from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 

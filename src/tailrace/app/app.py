@@ -449,11 +449,7 @@ async def open_app(  # noqa: PLR0913 - as `App` has them
     async with (
         open_transport(config.transport) as transport,
         open_journal(
-            config.store.url,
-            config.database,
-            password=config.store_password,
-            on_lag=on_lag,
-            bus_url=config.bus.url,
+            config.store.url, config.database, password=config.store_password, on_lag=on_lag, bus_url=config.bus.url
         ) as journal,
     ):
         models = Models(config, transport)

@@ -62,13 +62,7 @@ class CallService(RunHost["_CallExecution"]):
         self._routes_for = routes_for
 
     async def submit(
-        self,
-        spec: CallSpec,
-        *,
-        model: str,
-        session: str,
-        durability: Durability,
-        routed: RoutedRequest | None = None,
+        self, spec: CallSpec, *, model: str, session: str, durability: Durability, routed: RoutedRequest | None = None
     ) -> Run:
         """A call that has begun; it goes on whether or not anything watches it. `routed`, the spec's body as it was
         parsed, saves parsing it again."""

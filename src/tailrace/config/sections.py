@@ -79,8 +79,7 @@ ProxyAddress = Annotated[
 
 # `auto`: streamed wherever that works.
 StreamMode: TypeAlias = Annotated[
-    Literal["auto"] | bool,
-    Meta(description="auto, or false to ask for whole answers", extra={"only": ("auto", False)}),
+    Literal["auto"] | bool, Meta(description="auto, or false to ask for whole answers", extra={"only": ("auto", False)})
 ]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})

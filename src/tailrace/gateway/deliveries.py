@@ -13,13 +13,7 @@ from msgspec.structs import replace
 from tailrace.app import App
 from tailrace.app.slash_commands import with_mark
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
-from tailrace.delivery.ledger import (
-    DeliverySpec,
-    Ledger,
-    account_of_delivery,
-    new_delivery,
-    platform_of,
-)
+from tailrace.delivery.ledger import DeliverySpec, Ledger, account_of_delivery, new_delivery, platform_of
 from tailrace.delivery.planning.presenter import CUT_OFF, UNSHOWN
 from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose, Sender
@@ -48,11 +42,7 @@ class Deliveries(RunHost["_Delivery"]):
     """The deliveries of this process to one platform. Messages of our own run in the given group and never end it."""
 
     def __init__(
-        self,
-        app: App,
-        platform: Platform,
-        group: asyncio.TaskGroup,
-        lease: PlatformLease | None = None,
+        self, app: App, platform: Platform, group: asyncio.TaskGroup, lease: PlatformLease | None = None
     ) -> None:
         """With a `lease` runs are delivered only by the process that holds it: it alone knows what the platform's rate
         limits leave."""

@@ -106,10 +106,7 @@ def _either(names: list[str]) -> str:
 _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[..., str]], ...]] = (
     (re.compile(r"Expected `(.+)`, got `(.+)`"), _wrong_type),
     (re.compile(r"Expected `(str|bytes|array|object)` of length ([<>]=) (\d+)"), _wrong_size),
-    (
-        re.compile(r"Expected `array` of (at least )?(at most )?length (\d+(?: to \d+)?)(?:, got (\d+))?"),
-        _wrong_count,
-    ),
+    (re.compile(r"Expected `array` of (at least )?(at most )?length (\d+(?: to \d+)?)(?:, got (\d+))?"), _wrong_count),
     (
         re.compile(r"Expected `(int|float)` ([<>]=?) (\S+)"),
         lambda _, bound, limit: f"must be {_BOUNDS[bound]} {limit.removesuffix('.0')}",

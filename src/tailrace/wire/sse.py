@@ -31,10 +31,7 @@ class SseDecoder:
     cut. `feed` is `split` and then `parse`; a caller with a fast path uses the halves, or `take` for many blocks at
     once."""
 
-    __slots__ = (
-        *("_after_cr", "_at_start", "_buffer", "_max"),
-        *("error", "is_between", "last_event_id"),
-    )
+    __slots__ = (*("_after_cr", "_at_start", "_buffer", "_max"), *("error", "is_between", "last_event_id"))
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max = max_event_bytes

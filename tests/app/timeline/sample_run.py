@@ -69,16 +69,7 @@ class SampleLog:
         last = self.entries[-1].event
         finished = last if isinstance(last, RunFinished) else None
         state = finished.status if finished else "running"
-        return Run(
-            run_id,
-            NewRun(kind, session="ses_1"),
-            state,
-            len(self.entries),
-            1,
-            BEGAN,
-            1,
-            finished=finished,
-        )
+        return Run(run_id, NewRun(kind, session="ses_1"), state, len(self.entries), 1, BEGAN, 1, finished=finished)
 
     def timeline(self, *, reasoning: bool = False) -> Timeline:
         return timeline_of(self.run(), self.entries, self.times, reasoning=reasoning)

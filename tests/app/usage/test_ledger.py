@@ -167,12 +167,7 @@ async def test_calls_of_one_key_at_one_model_are_written_as_one(ledger: UsageLed
     journal.gate.set()
     counted = {(row.key, row.model): (row.calls, row.input_tokens, row.output_tokens) for row in await ledger.rows()}
     assert counted == {("ci", "p/m"): (2, 6, 4), ("ci", "p/other"): (1, 1, 1), ("limited", "p/m"): (2, 6, 4)}
-    assert told == [
-        ("ci", SpentTokens("p", "m", Usage(6, 4))),
-        ("ci", other),
-        ("limited", SPENT),
-        ("limited", SPENT),
-    ]
+    assert told == [("ci", SpentTokens("p", "m", Usage(6, 4))), ("ci", other), ("limited", SPENT), ("limited", SPENT)]
 
 
 class TakenOver(CallListener):

@@ -99,10 +99,7 @@ async def viewers(
 
     async def view(has_seen: asyncio.Future[int]) -> list[dict[str, Any]]:
         rest: list[dict[str, Any]] = []
-        async with (
-            aiohttp.ClientSession() as client,
-            client.get(process.url + path) as response,
-        ):
+        async with aiohttp.ClientSession() as client, client.get(process.url + path) as response:
             assert response.connection is not None
             assert response.connection.transport is not None
             port: int = response.connection.transport.get_extra_info("sockname")[1]

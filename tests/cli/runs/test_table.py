@@ -101,14 +101,14 @@ def test_a_cut_says_so_and_never_halves_a_wide_character() -> None:
 def test_numbers_as_people_read_them() -> None:
     given = (0.04, 9.94, 9.96, 59.4, 59.6, 125.0, 3600.0, 100_000.0, None)
     assert [duration(each) for each in given] == [
-        *("0.0s", "9.9s", "10s", "59s", "1m 00s", "2m 05s", "1h 0m", "1d 3h", ""),
+        *("0.0s", "9.9s", "10s", "59s", "1m 00s", "2m 05s", "1h 0m", "1d 3h", "")
     ]
     assert [count(each) for each in (0, 999, 1_000, 9_949, 9_950, 123_456, 999_600, 4_500_000)] == [
-        *("0", "999", "1.0k", "9.9k", "10k", "123k", "1.0M", "4.5M"),
+        *("0", "999", "1.0k", "9.9k", "10k", "123k", "1.0M", "4.5M")
     ]
     assert (tokens(Usage(1_200, 88)), tokens(Usage())) == ("1.2k/88", "")
     assert [dollars(each) for each in (None, 0.0, 0.00001, 0.0021, 0.5, 12.3)] == [
-        *("", "$0.00", "<$0.0001", "$0.0021", "$0.50", "$12.30"),
+        *("", "$0.00", "<$0.0001", "$0.0021", "$0.50", "$12.30")
     ]
 
 

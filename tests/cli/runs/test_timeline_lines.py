@@ -164,7 +164,7 @@ def test_an_attempt_that_ended_with_its_process_says_so() -> None:
 
 def test_clocks_as_people_read_them() -> None:
     assert [clock(at) for at in (None, 0.0, 0.314, 59.99, 65.2, 3_723.4)] == [
-        *("", "+0.00", "+0.31", "+59.99", "+1:05.2", "+1:02:03"),
+        *("", "+0.00", "+0.31", "+59.99", "+1:05.2", "+1:02:03")
     ]
 
 

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from cli.screen.drawn_text import Drawn, tool
 from tailrace.agent.turn import INTERRUPTED
-from tailrace.events import (
-    ApprovalAnswered,
-    NotExecuted,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-)
+from tailrace.events import ApprovalAnswered, NotExecuted, ToolCallChunk, ToolCallFinished, ToolOutputRecorded
 from tailrace.messages import FileChange, ToolFile
 
 

@@ -290,11 +290,7 @@ def test_a_run_that_was_compacted_is_shown_from_its_snapshot() -> None:
         tools=(ToolSoFar("terminal", preview="ls", ok=True, duration=0.2),),
     )
     drawn = Drawn().see(state)
-    assert [line for line in drawn.settled if line] == [
-        "● Looking.",
-        "  ✓ terminal  ls  0.2s  #1",
-        "● Found it.",
-    ]
+    assert [line for line in drawn.settled if line] == ["● Looking.", "  ✓ terminal  ls  0.2s  #1", "● Found it."]
 
 
 # ── what the program says, and when ──────────────────────────────────────────────────────────────────────────

@@ -10,18 +10,7 @@ import msgspec
 import pytest
 from proof.memory_platform import Fault, LostReply
 
-from delivery.planning.played_plans import (
-    DRAFTING,
-    NATIVE,
-    TEXT,
-    WORDS,
-    Stage,
-    answer,
-    edits,
-    numbered,
-    once,
-    sends,
-)
+from delivery.planning.played_plans import DRAFTING, NATIVE, TEXT, WORDS, Stage, answer, edits, numbered, once, sends
 from tailrace.delivery.planning.presenter import CUT_OFF
 from tailrace.delivery.planning.state import Done, Showing, Wait
 from tailrace.delivery.port import (

@@ -21,21 +21,9 @@ from delivery.planning.played_plans import (
 from tailrace.delivery.planning.presenter import CUT_OFF, UNSHOWN
 from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
 from tailrace.delivery.planning.state import Done, Showing
-from tailrace.delivery.port import (
-    AnyAction,
-    Capabilities,
-    Edit,
-    Failed,
-    LookUp,
-    Send,
-    Unknown,
-)
+from tailrace.delivery.port import AnyAction, Capabilities, Edit, Failed, LookUp, Send, Unknown
 from tailrace.delivery.text.split import CURSOR
-from tailrace.events import (
-    Delivered,
-    MessageChunk,
-    RunStarted,
-)
+from tailrace.events import Delivered, MessageChunk, RunStarted
 
 # ── replies that do not come ─────────────────────────────────────────────────────────────────────────────────
 

@@ -108,12 +108,7 @@ def test_a_comment_a_notice_and_a_hint_are_messages_of_their_own() -> None:
         ],
         every_s=0.0,
     )
-    assert stage.chat.texts == (
-        "First I look.",
-        "No response for 300s.",
-        "💡 terminal is taking a while.",
-        "Done.",
-    )
+    assert stage.chat.texts == ("First I look.", "No response for 300s.", "💡 terminal is taking a while.", "Done.")
 
 
 ALL_WHOLE = (

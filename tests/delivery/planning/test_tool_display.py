@@ -7,14 +7,7 @@ import pytest
 from delivery.planning.played_plans import EDITING, NATIVE, Stage, answer, numbered
 from tailrace.delivery.port import Capabilities, Window
 from tailrace.delivery.text.split import units
-from tailrace.events import (
-    AnyEvent,
-    MessageRecorded,
-    RunStarted,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-)
+from tailrace.events import AnyEvent, MessageRecorded, RunStarted, ToolCallChunk, ToolCallFinished, ToolOutputRecorded
 from tailrace.messages import Message, ToolCall
 
 

@@ -95,11 +95,7 @@ def test_durations() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        (
-            "name: x\nblocks:\n  - type: stepp\n    id: a\n",
-            3,
-            "blocks[0].type: cannot be 'stepp'; did you mean step?",
-        ),
+        ("name: x\nblocks:\n  - type: stepp\n    id: a\n", 3, "blocks[0].type: cannot be 'stepp'; did you mean step?"),
         ("name: x\nblocks:\n  - type: step\n    id: a\n", 3, "blocks[0].handler: is missing"),
         ("name: x\nblocks:\n  - type: step\n    id: a\n    handler: do\n    when: x\n", 3, "there is no field 'when'"),
         ("name: x\nblocks: []\n", 2, "blocks: must not be empty"),

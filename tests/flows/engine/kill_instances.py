@@ -59,12 +59,7 @@ DEFINITION: Definition = parsed(
                 "id": "both",
                 "branches": [[ask("s2"), ask("s3")], [ask("s4", provider="anthropic", stream=True)]],
             },
-            {
-                "type": "step",
-                "id": "s5",
-                "handler": "do",
-                "params": {"got": "{{steps.s4.output.message.content}}"},
-            },
+            {"type": "step", "id": "s5", "handler": "do", "params": {"got": "{{steps.s4.output.message.content}}"}},
             {
                 "type": "for_each",
                 "id": "each",

@@ -113,10 +113,7 @@ def test_a_loop_goes_on_while_its_condition_holds_over_the_last_iteration() -> N
         "body": [step("n", "n{{index}}"), step("m", "{{steps.n.output}}")],
     }
     plan = Driver(sequence(loop, step("after", "{{steps.m.output}}"))).run().plan
-    assert plan.step_outputs == {
-        **{f"l[{n}].{name}": f"n{n}" for n in range(3) for name in ("n", "m")},
-        "after": "n2",
-    }
+    assert plan.step_outputs == {**{f"l[{n}].{name}": f"n{n}" for n in range(3) for name in ("n", "m")}, "after": "n2"}
     assert plan.outputs["l"] == "n2"
 
 

@@ -85,11 +85,7 @@ def test_nesting_and_length_have_limits() -> None:
 
 def test_a_whole_template_keeps_its_type_and_one_in_a_text_becomes_text() -> None:
     value = {"a": "{{input.list}}", "b": "Hi {{input.name}}, {{ input.n }} {{input.list}}", "c": [True, "{{input.ok}}"]}
-    assert resolved(value, SCOPE) == {
-        "a": [1, {"deep": "x"}],
-        "b": 'Hi Ada, 3 [1,{"deep":"x"}]',
-        "c": [True, True],
-    }
+    assert resolved(value, SCOPE) == {"a": [1, {"deep": "x"}], "b": 'Hi Ada, 3 [1,{"deep":"x"}]', "c": [True, True]}
 
 
 def test_what_is_not_there_is_an_error_that_names_it_unless_asked_otherwise() -> None:

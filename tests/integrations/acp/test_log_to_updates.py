@@ -128,10 +128,7 @@ def test_a_withdrawn_attempt_is_told_and_the_answer_begins_again() -> None:
     updates = updates_of(LOG)
     assert texts(updates) == ["Fir", 'I do it: "ü"\n', "A word between.", "Done."]
     notices = [update for update in updates if "_meta" in update]
-    assert [notice["_meta"]["tailrace"] for notice in notices] == [
-        {"notice": "stalled"},
-        {"withdrawn": "run_1.2"},
-    ]
+    assert [notice["_meta"]["tailrace"] for notice in notices] == [{"notice": "stalled"}, {"withdrawn": "run_1.2"}]
     assert "withdrawn (the provider said something else)" in notices[1]["content"]["text"]
 
 

@@ -100,11 +100,7 @@ async def test_our_tools_are_shown_with_arguments_and_results(tmp_path: Path) ->
     ]
     assert called["parentMessageId"] == screen.messages[1]["id"]
     assert screen.messages[1]["toolCalls"][0]["function"] == {"name": "water_level", "arguments": '{"river":"Elbe"}'}
-    assert screen.said()[1:4] == [
-        ("assistant", "Let me look."),
-        ("tool", "Elbe is at 3.2 m"),
-        ("assistant", "3.2 m."),
-    ]
+    assert screen.said()[1:4] == [("assistant", "Let me look."), ("tool", "Elbe is at 3.2 m"), ("assistant", "3.2 m.")]
     assert [event["stepName"] for event in events if event["type"] == "STEP_STARTED"] == [
         "model#1",
         "water_level#0",

@@ -235,11 +235,7 @@ REFUSED: list[tuple[object, int, str]] = [
     (asked(message(), tools=[{"name": "a"}, {"name": "a"}]), 400, "tools[1].name: there are two tools named a"),
     (asked(message(), forwardedProps={"model": 7}), 400, "forwardedProps.model: must be text, not a number"),
     (asked(message(), forwardedProps={"model": "nobody/x"}), 404, "no such provider"),
-    (
-        asked(message(), resume=[{"interruptId": "x", "status": "cancelled"}]),
-        404,
-        "resume[0].interruptId: this thr",
-    ),
+    (asked(message(), resume=[{"interruptId": "x", "status": "cancelled"}]), 404, "resume[0].interruptId: this thr"),
     (asked(message(), resume=[{"interruptId": "x", "status": "?"}]), 400, "resume[0].status: cannot be '?'"),
 ]
 
@@ -308,12 +304,7 @@ async def test_whose_a_thread_is(tmp_path: Path) -> None:
         entry = {"interruptId": events[-1]["outcome"]["interrupts"][0]["id"], "status": "resolved", "payload": True}
         strangers = [
             await refused(server, body, **bob)
-            for body in (
-                asked(question, run="r1"),
-                asked(user("two")),
-                asked(),
-                asked(*messages, resume=[entry]),
-            )
+            for body in (asked(question, run="r1"), asked(user("two")), asked(), asked(*messages, resume=[entry]))
         ]
         opened = await run(server, asked(), **ops)
         answered_by_admin = await run(server, asked(*messages, resume=[entry]), **ops)

@@ -114,10 +114,7 @@ async def test_an_edited_question_that_is_sent_twice_is_asked_once(tmp_path: Pat
     async with running_server(tmp_path, reply("Hello."), STALLED, reply("Again."), config=WAIT) as server:
         await sent(server, body())
         edited, url = body(question("Edited."), messageId="q1"), f"{server.url}/ui/chat"
-        async with (
-            server.client.post(url, json=edited) as first,
-            server.client.post(url, json=edited) as second,
-        ):
+        async with server.client.post(url, json=edited) as first, server.client.post(url, json=edited) as second:
             begun = [await anext(chunks_in(each)) for each in (first, second)]
             await server.json("POST", "/ui/chat/chat/stop")
         anew = await sent(server, edited)

@@ -170,13 +170,7 @@ def test_the_chunks_of_a_whole_run() -> None:
         "status": "completed",
         "finishReason": "stop",
         "model": "far/large",
-        "usage": {
-            "inputTokens": 7,
-            "outputTokens": 5,
-            "totalTokens": 12,
-            "reasoningTokens": 2,
-            "cachedInputTokens": 0,
-        },
+        "usage": {"inputTokens": 7, "outputTokens": 5, "totalTokens": 12, "reasoningTokens": 2, "cachedInputTokens": 0},
         "finishedAt": 2500,
     }
 
@@ -405,11 +399,7 @@ def test_cached_tokens_count_among_the_input(apart: bool, sent: int) -> None:
     used = Usage(10, 5, cache_read_tokens=4, cache_write_tokens=3)
     encoder = UiMessageEncoder("msg", counts_cache_apart=lambda _provider: apart)
     encoder.begin_run("run_1")
-    events: list[AnyEvent] = [
-        RunStarted("agent"),
-        UsageRecorded(used, "p", "m"),
-        RunFinished("completed", "", used),
-    ]
+    events: list[AnyEvent] = [RunStarted("agent"), UsageRecorded(used, "p", "m"), RunFinished("completed", "", used)]
     encoder.feed(Entry(seq, event) for seq, event in enumerate(events, 1))
     metadata = json.loads(encoder.close().split(b"\n\n")[-3].removeprefix(b"data: "))["messageMetadata"]
     assert (metadata["usage"]["inputTokens"], metadata["usage"]["totalTokens"]) == (sent, sent + 5)

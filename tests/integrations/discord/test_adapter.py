@@ -120,10 +120,7 @@ TOO_LONG = (
         pytest.param(GENERAL, refusal(400, 50008, "Cannot send messages in a …"), Gone("chat"), id="a-forum"),
         pytest.param(ADA, refusal(403, 50007, "Cannot send messages to this user"), Gone("chat"), id="blocked"),
         pytest.param(
-            GENERAL,
-            refusal(403, 50013, "Missing Permissions"),
-            Refused("Missing Permissions (50013)"),
-            id="rights",
+            GENERAL, refusal(403, 50013, "Missing Permissions"), Refused("Missing Permissions (50013)"), id="rights"
         ),
     ],
 )

@@ -56,9 +56,7 @@ async def test_a_command_that_storage_holds_up_is_deferred_and_answered_later(
 
 @pytest.mark.parametrize("strangers", [(), ("9",)])
 @driven
-async def test_a_button_behind_a_message_that_storage_holds_up_is_answered_in_time(
-    strangers: tuple[str, ...],
-) -> None:
+async def test_a_button_behind_a_message_that_storage_holds_up_is_answered_in_time(strangers: tuple[str, ...]) -> None:
     async with FakeDiscord() as discord, slow(discord, strangers) as (general, inbox):
         await discord.write(general, "<@42> hello", user=8)
         pressed = await discord.press(general, general.answers[0], "Yes", user=9)

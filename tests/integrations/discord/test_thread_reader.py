@@ -59,11 +59,7 @@ async def test_after_a_restart_the_thread_of_a_conversation_is_not_read_again(tm
         known, count = len(discord.identified), len(thread.texts)
         async with FaultyProvider([reply("So.")]) as provider:
             config = config_for(
-                tmp_path,
-                provider,
-                settings_for(discord),
-                {"DISCORD_BOT_TOKEN": discord.token},
-                store="sqlite:///t.db",
+                tmp_path, provider, settings_for(discord), {"DISCORD_BOT_TOKEN": discord.token}, store="sqlite:///t.db"
             )
             async with open_app(config, directory=tmp_path) as app, Gateway(app) as gateway:
                 await discord.until(lambda: len(discord.identified) > known)

@@ -36,10 +36,7 @@ async def test_an_event_is_answered_whole_in_its_conversation(tmp_path: Path) ->
         assert [fired.data["conversation_id"] for fired in home.fired] == ["kitchen", "home"]
         assert home.messages == ["It is 21 °C.", "Still 21."]
         states = [shown.states for shown in home.notifications.values()]
-        assert [[state.title for state in shown] for shown in states] == [
-            ["Tailrace · kitchen"],
-            ["Tailrace"],
-        ]
+        assert [[state.title for state in shown] for shown in states] == [["Tailrace · kitchen"], ["Tailrace"]]
 
 
 @driven

@@ -115,9 +115,7 @@ async def test_what_is_neither_text_nor_file_is_no_question(server: Homeserver) 
             assert heard.text == "waves"
 
 
-async def test_a_reply_to_an_answer_is_addressed_and_has_its_own_text_alone(
-    server: Homeserver,
-) -> None:
+async def test_a_reply_to_an_answer_is_addressed_and_has_its_own_text_alone(server: Homeserver) -> None:
     async with people(server, "ada", "bob", "bot") as (ada, bob, account):
         room = await ada.room(account.user_id, bob.user_id)
         for person in (account, bob):

@@ -33,10 +33,7 @@ CARDS: dict[str, tuple[Any, str]] = {
         {"location": POINT, "title": "Café", "address": "Main Street 1"},
         "[location: Café, Main Street 1, 47.37, 8.54]",
     ),
-    "contact": (
-        {"phone_number": "+41", "first_name": "Ben", "last_name": "Miller"},
-        "[contact: Ben Miller, +41]",
-    ),
+    "contact": ({"phone_number": "+41", "first_name": "Ben", "last_name": "Miller"}, "[contact: Ben Miller, +41]"),
     "poll": (POLL, "[poll: Lunch?, Pizza, Su shi]"),
     "checklist": ({"title": "Groceries", "tasks": TASKS}, "[checklist: Groceries, ☑ milk, ☐ bread]"),
     "dice": ({"emoji": "🎲", "value": 4}, "[dice: 🎲 4]"),
@@ -58,10 +55,7 @@ CARDS: dict[str, tuple[Any, str]] = {
 
 @asynccontextmanager
 async def polling() -> AsyncIterator[tuple[FakeTelegram, CollectingInbox]]:
-    async with (
-        FakeTelegram() as fake,
-        running(TelegramPlatform(fake.token, base_url=fake.url, answer_s=5.0)) as inbox,
-    ):
+    async with FakeTelegram() as fake, running(TelegramPlatform(fake.token, base_url=fake.url, answer_s=5.0)) as inbox:
         yield fake, inbox
 
 

@@ -9,18 +9,7 @@ import pytest
 from proof.platforms.whatsapp import failure
 
 from integrations.whatsapp.whatsapp_number import ADA, deliver, fake, number
-from tailrace.delivery.port import (
-    Accepted,
-    AnyReply,
-    Failed,
-    Flood,
-    Refused,
-    Send,
-    Sent,
-    TooLong,
-    Typing,
-    Unknown,
-)
+from tailrace.delivery.port import Accepted, AnyReply, Failed, Flood, Refused, Send, Sent, TooLong, Typing, Unknown
 from tailrace.errors import PlatformError
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running

@@ -68,10 +68,7 @@ def test_a_sticker_is_the_image_that_it_is() -> None:
         notification = NOTIFICATIONS.decode(whatsapp.message(ada, type="sticker", sticker=content))
         [message] = received(notification, whatsapp.phone_number_id, NOW, RecentTexts())
         told.append((message.text, message.attachments))
-    assert told == [
-        ("[sticker]", (Attachment("7", "sticker", "image/webp"),)),
-        ("[animated sticker]", ()),
-    ]
+    assert told == [("[sticker]", (Attachment("7", "sticker", "image/webp"),)), ("[animated sticker]", ())]
 
 
 @pytest.mark.parametrize(

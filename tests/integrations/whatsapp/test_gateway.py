@@ -60,10 +60,7 @@ async def test_J120_an_unsigned_call_starts_nothing(tmp_path: Path) -> None:
         ada = whatsapp.person("15550001")
         assert await whatsapp.call_webhook(whatsapp.message(ada, "hello"), signature="sha256=00") == 401
         query = {"hub.mode": "subscribe", "hub.verify_token": whatsapp.verify_token, "hub.challenge": "42"}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(whatsapp.webhook_url, params=query) as verified,
-        ):
+        async with aiohttp.ClientSession() as session, session.get(whatsapp.webhook_url, params=query) as verified:
             assert (verified.status, await verified.text()) == (200, "42")
         assert await whatsapp.write(ada, "hello again") == 200
         await whatsapp.until(lambda: ada.texts == ["Hello."])

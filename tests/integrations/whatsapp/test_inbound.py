@@ -52,11 +52,7 @@ def test_a_message_that_was_not_delivered_names_who_has_no_number_by_the_id(capl
 @pytest.mark.parametrize(
     ("items", "odd", "said"),
     [
-        (
-            "messages",
-            {"id": "wamid.odd", "type": 7},
-            "a message could not be read: type: must be text, not a number",
-        ),
+        ("messages", {"id": "wamid.odd", "type": 7}, "a message could not be read: type: must be text, not a number"),
         ("contacts", {"wa_id": 7}, "a contact could not be read: wa_id: must be text, not a number"),
         ("contacts", 7, "a contact could not be read: must be an object, not a number"),
         ("statuses", {"status": "sent"}, "a status could not be read: id: is missing"),

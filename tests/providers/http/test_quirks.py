@@ -13,13 +13,7 @@ from tailrace.config.sections import OwnQuirk
 from tailrace.messages import ModelRequest, user
 from tailrace.providers.attempt import Route
 from tailrace.providers.http.endpoint import Endpoint
-from tailrace.providers.http.quirks import (
-    CONTINUE,
-    adapted_body,
-    matches_host,
-    quirks_of,
-    wire_quirks_of,
-)
+from tailrace.providers.http.quirks import CONTINUE, adapted_body, matches_host, quirks_of, wire_quirks_of
 from tailrace.providers.http.streamed_answer import discard
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.peer_json import merged

@@ -16,14 +16,7 @@ from hypothesis import strategies as st
 
 from server.http_server import raw, running_server
 from tailrace.server.http.body_budget import ARRIVING_BYTES, FREE_BYTES, BodyBudget, BodyClaim
-from tailrace.server.http.json_shape import (
-    MAX_DEPTH,
-    MAX_VALUES,
-    STEP_BYTES,
-    scanned_shape,
-    small_problem,
-    small_shape,
-)
+from tailrace.server.http.json_shape import MAX_DEPTH, MAX_VALUES, STEP_BYTES, scanned_shape, small_problem, small_shape
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import ARRIVED_BYTES, read_body
 from tailrace.server.http.route import Route

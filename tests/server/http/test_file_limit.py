@@ -26,11 +26,7 @@ def with_files(count: int) -> tuple[str, ...]:
 
 
 async def test_a_server_without_files_left_says_503_to_new_connections_and_serves_the_others(tmp_path: Path) -> None:
-    async with (
-        asyncio.timeout(60),
-        FaultyProvider() as provider,
-        AsyncExitStack() as stack,
-    ):
+    async with asyncio.timeout(60), FaultyProvider() as provider, AsyncExitStack() as stack:
         config_for(provider, tmp_path, store="sqlite:///runs.db")
         process = await stack.enter_async_context(served(tmp_path, under=with_files(FEW)))
         clients: list[aiohttp.ClientSession] = []

@@ -19,11 +19,7 @@ from tailrace.messages import Dialect, JsonObject, ToolCallDelta
 from tailrace.server.app import serving
 from tailrace.wire.dialects import DIALECTS as WIRES
 
-PATHS: dict[Dialect, str] = {
-    "chat": "/v1/chat/completions",
-    "responses": "/v1/responses",
-    "anthropic": "/v1/messages",
-}
+PATHS: dict[Dialect, str] = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}
 
 
 class Replay:

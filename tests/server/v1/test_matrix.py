@@ -13,11 +13,7 @@ from tailrace.config.quirks import NONE
 from tailrace.messages import Completion, Dialect, JsonObject, Reasoning
 from tailrace.wire.dialects import DIALECTS as WIRES
 
-PATHS: dict[Dialect, str] = {
-    "chat": "/v1/chat/completions",
-    "responses": "/v1/responses",
-    "anthropic": "/v1/messages",
-}
+PATHS: dict[Dialect, str] = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}
 REPLIES = (
     "ok", "text-and-tools", "reasoning-tools", "parallel", "unicode", "length", "filter", "filter+no-streaming",
     "cached", "no-arguments",
@@ -117,7 +113,7 @@ HISTORY: dict[Dialect, JsonObject] = {
             },
             {"role": "tool", "tool_call_id": "c1", "content": "seen"},
             {"role": "user", "content": "And?"},
-        ],
+        ]
     },
     "responses": {
         "instructions": "Be brief.",

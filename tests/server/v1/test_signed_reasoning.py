@@ -67,11 +67,7 @@ async def test_K131_encrypted_reasoning_returns_to_openai_through_a_messages_cli
         answer = await answer_of(server, MESSAGES, {**asked, "messages": QUESTION}, stream=stream)
         assert answer["content"][0]["type"] == ("thinking" if summary else "redacted_thinking")
         result = {"type": "tool_result", "tool_use_id": answer["content"][-1]["id"], "content": "a river"}
-        said = [
-            *QUESTION,
-            {"role": "assistant", "content": answer["content"]},
-            {"role": "user", "content": [result]},
-        ]
+        said = [*QUESTION, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": [result]}]
         for model in ("up-responses/m", "up-anthropic/claude"):
             await answer_of(server, MESSAGES, {**asked, "model": model, "messages": said}, stream=stream)
         first, to_openai, to_claude = server.provider.requests

@@ -24,10 +24,7 @@ FIRST = "The first plan: build it with care, in nine steps, and turn the wheel a
 @pytest.mark.parametrize("model", MODELS[:3])
 @pytest.mark.parametrize("store", [True, False])
 async def test_a_steer_becomes_the_input_of_a_successor(tmp_path: Path, model: str, store: bool) -> None:
-    async with (
-        dialect_server(tmp_path, [reply(FIRST), reply("Small plan.")]) as server,
-        connected(server) as socket,
-    ):
+    async with dialect_server(tmp_path, [reply(FIRST), reply("Small plan.")]) as server, connected(server) as socket:
         server.provider.flowing = Gate(6)
         await socket.create(model=model, input="Plan it.", store=store, stream_id="main", instructions="Be brief.")
         first = (await socket.until("response.created"))[-1]["response"]["id"]
@@ -140,10 +137,7 @@ async def test_a_key_that_was_revoked_steers_no_more(tmp_path: Path) -> None:
 async def test_a_steer_enters_the_turn_that_is_under_way_once(tmp_path: Path, store: bool) -> None:
     """It ends the response before the model call that has it, and a successor goes on in the same run."""
     script = [reply(FIRST, call("water_level", {"river": "Aare"})), reply("It is at 3.2 m, in metres.")]
-    async with (
-        dialect_server(tmp_path, script, tools=[WATER_LEVEL]) as server,
-        connected(server) as socket,
-    ):
+    async with dialect_server(tmp_path, script, tools=[WATER_LEVEL]) as server, connected(server) as socket:
         server.provider.flowing = Gate(2)
         await socket.create(model="tailrace", input="How high is it?", store=store, stream_id="main")
         created = await socket.until("response.created")

@@ -20,11 +20,7 @@ FAILURE = "document.querySelector('.failure')"
 async def test_a_failure_is_an_alert_with_status_advice_details_and_retry(
     devtools: str, tmp_path: Path, size: tuple[int, int]
 ) -> None:
-    async with page(devtools, tmp_path, *REFUSED, reply("Hello."), reply("Fine.")) as (
-        server,
-        _,
-        tab,
-    ):
+    async with page(devtools, tmp_path, *REFUSED, reply("Hello."), reply("Fine.")) as (server, _, tab):
         await tab.size(*size)
         await tab.send("Hi.")
         await tab.until(f"{FAILURE}?.querySelector('.advice').textContent")

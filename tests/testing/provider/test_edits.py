@@ -54,8 +54,7 @@ def test_an_edit_changes_the_stream_and_leaves_the_right_one_alone(name: str, di
 
 
 @pytest.mark.parametrize(
-    ("name", "dialect"),
-    [(name, dialect) for name, dialect in CASES if "error-" not in name and name not in ENDS_BADLY],
+    ("name", "dialect"), [(name, dialect) for name, dialect in CASES if "error-" not in name and name not in ENDS_BADLY]
 )
 def test_what_was_meant_is_heard_all_the_same(name: str, dialect: Dialect) -> None:
     meant = DIALECTS[dialect].completion_from_body(body_of(dialect, scenario(name).reply, TOLD[dialect]))

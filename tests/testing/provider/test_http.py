@@ -18,12 +18,7 @@ RAW = (
     b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n"
 )
 REQUESTS = [
-    HttpRequest(
-        "POST",
-        "/v1/messages?beta=true",
-        {"host": "x", "content-length": "7", "x-api-key": "a:b"},
-        b'{"a":1}',
-    ),
+    HttpRequest("POST", "/v1/messages?beta=true", {"host": "x", "content-length": "7", "x-api-key": "a:b"}, b'{"a":1}'),
     HttpRequest("POST", "/v1/responses", {"transfer-encoding": "chunked"}, b'{"b":2}'),
     HttpRequest("POST", "/v1/responses", {"transfer-encoding": "chunked"}, b"{}"),
     HttpRequest("GET", "/v1/models", {"connection": "close"}),

@@ -109,10 +109,7 @@ async def test_a_repository_within_a_repository_has_rules_of_its_own(here: Workp
 async def test_many_matches_are_cut_and_long_lines_too(here: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     here.write("a", "needle\n" * 500)
     *lines, note = (await search(here)).output.split("\n")
-    assert (len(lines), note) == (
-        200,
-        "… stopped after 200 matches; narrow the pattern, the path or the glob",
-    )
+    assert (len(lines), note) == (200, "… stopped after 200 matches; narrow the pattern, the path or the glob")
     here.write("a", "needle" + "x" * 1000)
     assert (await search(here)).output == "a:1:needle" + "x" * 394 + " …"
     monkeypatch.setattr(search_files, "MAX_MATCHES", 2)

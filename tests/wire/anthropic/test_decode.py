@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.config.quirks import WireQuirks
-from tailrace.messages import (
-    ErrorDelta,
-    FinishDelta,
-    TextDelta,
-    ToolCallDelta,
-    Usage,
-    UsageDelta,
-)
+from tailrace.messages import ErrorDelta, FinishDelta, TextDelta, ToolCallDelta, Usage, UsageDelta
 from tailrace.wire.anthropic.completion import completion_from_body
 from tailrace.wire.anthropic.decode import AnthropicDecoder
 from tailrace.wire.sse import MAX_EVENT_BYTES

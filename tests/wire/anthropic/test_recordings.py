@@ -36,14 +36,14 @@ NO_LAST_BLANK = {
     "rig.streaming-prompt-caching-reuses-tool-cache.560c92ac",
 }  # A15: the file ends before the blank line that would dispatch message_stop; it counts where the body had an end
 TOOL_INPUT_CUT = {
-    "anthropic-sdk-python.incomplete-partial-json-response.40d58d0d",
+    "anthropic-sdk-python.incomplete-partial-json-response.40d58d0d"
 }  # B34: the SDK completes the object it has seen the beginning of; ours stays the text that came
 USAGE_KEPT = {
     "dd-trace-js.claude-agent-sdk-v1-messages-beta-true-post-1a9e.8f1fdaf3": {"iterations"},
     "rig.gateway-message-delta-metadata.b0c7ddef": {"cache_creation", "cost", "cost_details", "is_byok"},
 }  # fields of message_delta's usage that the SDK drops because it does not know them
 SDK_FAILED = {
-    "rig.gateway-message-delta-metadata.b0c7ddef",
+    "rig.gateway-message-delta-metadata.b0c7ddef"
 }  # the gateway adds `data: [DONE]` after message_stop, and the SDK takes it for JSON; the answer was whole
 
 # Where a recorded non-streaming answer has other fields than the rebuilt one: it is of an older version of the API, or

@@ -37,11 +37,7 @@ def test_a_plain_answer() -> None:
         "created": 1700000000,
         "model": "m",
         "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "Hi", "refusal": None},
-                "finish_reason": "stop",
-            }
+            {"index": 0, "message": {"role": "assistant", "content": "Hi", "refusal": None}, "finish_reason": "stop"}
         ],
         "service_tier": "default",
         "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},

@@ -271,8 +271,7 @@ def test_the_role_can_be_sent_before_there_is_anything_to_say() -> None:
 @given(
     head=st.permutations(list(HEAD)),
     more=st.dictionaries(
-        st.sampled_from(["service_tier", "system_fingerprint", "provider"]),
-        st.one_of(st.none(), st.text(max_size=4)),
+        st.sampled_from(["service_tier", "system_fingerprint", "provider"]), st.one_of(st.none(), st.text(max_size=4))
     ),
     behind=st.dictionaries(st.sampled_from(["service_tier", "obfuscation", "usage"]), st.none()),
     id=st.text(max_size=6),

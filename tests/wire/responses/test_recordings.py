@@ -70,7 +70,7 @@ AS_THE_TERMINAL_EVENT_SAYS = {
 NO_STATUS = {
     "opentelemetry-js-contrib.openai-streaming-responses-records-usage.1c71b443": (
         "the response has no status and the SDK no finish reason; the event is named response.completed"
-    ),
+    )
 }
 # B40: what was streamed is not the beginning of what `done` says. The answer is right, the deltas cannot be unsaid.
 DELTAS_DIFFER_FROM_DONE = {

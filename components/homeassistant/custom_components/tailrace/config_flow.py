@@ -181,11 +181,7 @@ class TailraceConfigFlow(ConfigFlow, domain=DOMAIN):  # type: ignore[call-arg,un
 class TailraceOptionsFlow(OptionsFlow):
     async def async_step_init(self, user_input: dict[str, Any] | None = None) -> ConfigFlowResult:
         client, errors = client_of(self.hass, dict(self.config_entry.data)), dict[str, str]()
-        shown = {
-            CONF_MODEL: DEFAULT_MODEL,
-            CONF_INSTRUCTIONS: DEFAULT_INSTRUCTIONS,
-            **self.config_entry.options,
-        }
+        shown = {CONF_MODEL: DEFAULT_MODEL, CONF_INSTRUCTIONS: DEFAULT_INSTRUCTIONS, **self.config_entry.options}
         if user_input is not None:
             shown = {CONF_MODEL: "", CONF_INSTRUCTIONS: "", **user_input}
             shown[CONF_MODEL] = shown[CONF_MODEL].strip()

@@ -72,10 +72,7 @@ SCENES = (
         "kill -9",
         "And when the server itself dies?",
         "The server is about to be killed with signal 9 in the middle of a sentence.",
-        lambda pace_s: [
-            Scenario(reply=reply(KILLED), pace_s=pace_s),
-            Scenario(continues=KILLED, pace_s=pace_s),
-        ],
+        lambda pace_s: [Scenario(reply=reply(KILLED), pace_s=pace_s), Scenario(continues=KILLED, pace_s=pace_s)],
         kill_at=len(KILLED) // 2,
     ),
 )

@@ -96,15 +96,7 @@ class Plan:
         if self.paused or self.stopped:
             return []
         return [
-            RunStep(
-                path,
-                leaf.block,
-                leaf.number,
-                leaf.started_at,
-                leaf.interrupted,
-                leaf.attempts,
-                leaf.open_attempt,
-            )
+            RunStep(path, leaf.block, leaf.number, leaf.started_at, leaf.interrupted, leaf.attempts, leaf.open_attempt)
             for path, leaf in self._board.ready.items()
             if leaf.retry_at is None or leaf.retry_at <= now
         ]

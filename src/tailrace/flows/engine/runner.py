@@ -58,10 +58,7 @@ def _wanted(retry: Retry, error: StepError, number: int, scope: Scope) -> bool:
         case None:
             return error.kind == "retryable"
         case str(condition):
-            names = {
-                "error": {"kind": error.kind, "code": error.code, "message": str(error)},
-                "attempt": number,
-            }
+            names = {"error": {"kind": error.kind, "code": error.code, "message": str(error)}, "attempt": number}
             return is_true(evaluate(parse_condition(condition), WithNames(scope, names), strict=False))
         case kinds:
             return error.kind in kinds or error.code in kinds

@@ -283,13 +283,7 @@ class FlowService(RunHost[InstanceRunner]):
             is_admin=spec.is_admin,
             clock=self._clock,
         )
-        return InstanceRunner(
-            self._journal,
-            claimed.lease,
-            plan,
-            surroundings,
-            left=open_attempts(claimed.entries),
-        )
+        return InstanceRunner(self._journal, claimed.lease, plan, surroundings, left=open_attempts(claimed.entries))
 
     def hand_over_run(self, run_id: str, why: str) -> bool:
         """The step waits for the end of this process; other steps of the instance are let end until then."""

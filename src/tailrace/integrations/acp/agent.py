@@ -240,7 +240,7 @@ class AcpAgent:
                 )
                 for session_id, stored in sorted(known.items(), key=lambda one: one[1].at, reverse=True)
                 if stored.title and request.cwd in (None, stored.directory)
-            ],
+            ]
         )
 
     async def close_session(self, request: schema.CloseSessionRequest) -> schema.CloseSessionResponse:

@@ -4,8 +4,4 @@ from __future__ import annotations
 
 from tailrace.plugins import Integration
 
-INTEGRATION = Integration(
-    name="ag_ui",
-    title="AG-UI",
-    routes=".endpoint:routes",
-)
+INTEGRATION = Integration(name="ag_ui", title="AG-UI", routes=".endpoint:routes")

@@ -304,12 +304,7 @@ class AgUiEncoder:
             about = {"notExecuted": refused.kind, "reason": refused.reason} if refused is not None else {}
             fields["metadata"] = {"tailrace": {"ok": False, **about}}
         self._event(
-            "TOOL_CALL_RESULT",
-            messageId=shown.id,
-            toolCallId=call_id,
-            content=recorded.output,
-            role="tool",
-            **fields,
+            "TOOL_CALL_RESULT", messageId=shown.id, toolCallId=call_id, content=recorded.output, role="tool", **fields
         )
         for place, file in enumerate(recorded.files):  # an activity: the client does not send it back each time
             data = base64.b64encode(file.data).decode()

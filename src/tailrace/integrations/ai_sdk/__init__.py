@@ -4,8 +4,4 @@ from __future__ import annotations
 
 from tailrace.plugins import Integration
 
-INTEGRATION = Integration(
-    name="ai_sdk",
-    title="the AI SDK",
-    routes=".endpoint:routes",
-)
+INTEGRATION = Integration(name="ai_sdk", title="the AI SDK", routes=".endpoint:routes")

@@ -242,9 +242,7 @@ class UiChat:
         if not (known := _results_of(run_id, results)):
             return ()
         restored = await with_recorded_calls(
-            self._journal,
-            (Message("tool", known),),
-            lambda run: identity.owns(client_thread.requester(run)),
+            self._journal, (Message("tool", known),), lambda run: identity.owns(client_thread.requester(run))
         )
         return tuple(part for message in restored for part in message.parts if isinstance(part, ToolResult))
 

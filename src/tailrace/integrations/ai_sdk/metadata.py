@@ -21,12 +21,7 @@ def start_metadata(run_id: str, started: RunStarted) -> JsonObject:
 
 def end_metadata(finished: RunFinished, tokens: JsonObject, model: str, reason: str) -> JsonObject:
     """`tokens` are of all runs that the message is made of."""
-    metadata: JsonObject = {
-        "status": finished.status,
-        "finishReason": reason,
-        "model": model,
-        "usage": tokens,
-    }
+    metadata: JsonObject = {"status": finished.status, "finishReason": reason, "model": model, "usage": tokens}
     if finished.at:
         metadata["finishedAt"] = _milliseconds(finished.at)
     if finished.error is not None:

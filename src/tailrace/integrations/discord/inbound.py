@@ -9,11 +9,7 @@ from tailrace.integrations.discord.library import discord
 from tailrace.integrations.discord.message_text import MessageText, files_of, is_private
 
 MESSAGE_LIMIT = 2000
-_THREADS = (
-    discord.ChannelType.public_thread,
-    discord.ChannelType.private_thread,
-    discord.ChannelType.news_thread,
-)
+_THREADS = (discord.ChannelType.public_thread, discord.ChannelType.private_thread, discord.ChannelType.news_thread)
 
 
 def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageReceived | None:

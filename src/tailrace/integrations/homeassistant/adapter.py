@@ -27,10 +27,7 @@ from tailrace.errors import ConfigError, PlatformError
 from tailrace.gateway.base import ANSWER_S, BasePlatform
 from tailrace.gateway.connection_errors import first_error
 from tailrace.integrations.homeassistant import HomeAssistantSettings
-from tailrace.integrations.homeassistant.inbound import (
-    MESSAGE_EVENT,
-    parse_message_event,
-)
+from tailrace.integrations.homeassistant.inbound import MESSAGE_EVENT, parse_message_event
 from tailrace.integrations.homeassistant.outbound import notification_text, spoken_text, title_of
 from tailrace.integrations.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected, shown_url
 from tailrace.values.validation_words import decoding_problem

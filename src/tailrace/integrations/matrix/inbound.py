@@ -27,9 +27,7 @@ _ENCRYPTED = ("m.room.encrypted", "m.room.encryption")  # what is written, and t
 MAX_MISSED = 1000  # events of a room that are read after a gap; what is older is not
 _PAGE = 100
 MAX_PAGES = 50  # that are read of a room after a gap: a filtered page has fewer events, or none
-_ASKED_FOR = [
-    *("m.room.message", "m.room.encrypted", "m.room.redaction", "m.room.member"),
-]
+_ASKED_FOR = [*("m.room.message", "m.room.encrypted", "m.room.redaction", "m.room.member")]
 LATE_S = 86_400.0  # what is older is not answered any more when a connection begins; Telegram keeps messages as long
 MAX_ASKED = 50  # messages of a sync whose authors are asked for: no update is put meanwhile
 REMEMBERED = 10_000  # events: enough for every answer that may still get a reply

@@ -12,6 +12,6 @@ INTEGRATION = Integration(
     commands={
         "mcp": CliCommand(
             "runs as tools for MCP hosts, on stdin and stdout", ".command", starts_programs=True, group="serve"
-        ),
+        )
     },
 )

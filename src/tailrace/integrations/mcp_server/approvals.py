@@ -10,13 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from mcp.server.context import ServerRequestContext
-from mcp_types import (
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitResult,
-    InputRequiredResult,
-    InputResponses,
-)
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult, InputResponses
 
 from tailrace.errors import TailraceError
 from tailrace.events import ApprovalAsked, Decision
@@ -52,12 +46,7 @@ def question_text(asked: ApprovalAsked) -> str:
 
 def form() -> JsonObject:
     """The shape that every protocol version with elicitation takes."""
-    decision = {
-        "type": "string",
-        "title": "Decision",
-        "enum": list(_DECISIONS),
-        "enumNames": list(_DECISIONS.values()),
-    }
+    decision = {"type": "string", "title": "Decision", "enum": list(_DECISIONS), "enumNames": list(_DECISIONS.values())}
     return {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
 
 

@@ -193,10 +193,7 @@ async def _has_progress(connection: Connection, head: Head) -> bool:
 async def renew(connection: Connection, lease: Lease, lease_s: float, now: float | None) -> None:
     head = await _held(connection, lease)
     await connection.execute(
-        "UPDATE heads SET lease_until = wall_clock($3) + $2 WHERE num = $1",
-        head.num,
-        lease_s,
-        now,
+        "UPDATE heads SET lease_until = wall_clock($3) + $2 WHERE num = $1", head.num, lease_s, now
     )
 
 

@@ -33,12 +33,7 @@ from tailrace.integrations.slack.blocks import key_of, message_body, metadata, s
 from tailrace.integrations.slack.envelope_order import OrderedTasks, is_answered_soon, order_keys
 from tailrace.integrations.slack.inbound import OWN_COMMAND, BotAccount, is_bare_question, parse_envelope
 from tailrace.integrations.slack.replies import OLD_TOKEN, code_of, reply_to, status_of
-from tailrace.integrations.slack.slash import (
-    NO_QUESTION,
-    STRANGER,
-    ResponseUrls,
-    why_not_here,
-)
+from tailrace.integrations.slack.slash import NO_QUESTION, STRANGER, ResponseUrls, why_not_here
 from tailrace.integrations.slack.socket import OneSocket, hide_tickets_in_logs
 from tailrace.integrations.slack.thread_reader import PAGE, PERSON, read_thread, with_names
 from tailrace.integrations.slack.user_names import UserNames

@@ -21,9 +21,6 @@ QUESTIONS = PlatformQuestions(
     secrets={"token_env": "SLACK_BOT_TOKEN", "app_token_env": "SLACK_APP_TOKEN"},
     keys={},
     where="your app: OAuth (xoxb-…), and Basic Information, App-Level Tokens (xapp-…)",
-    tidied={
-        "token_env": partial(_not_swapped, begins="xoxb-"),
-        "app_token_env": partial(_not_swapped, begins="xapp-"),
-    },
+    tidied={"token_env": partial(_not_swapped, begins="xoxb-"), "app_token_env": partial(_not_swapped, begins="xapp-")},
     user_ids=UserIds(re.compile(r"[UW][A-Z0-9]+"), "U012AB3CD"),
 )

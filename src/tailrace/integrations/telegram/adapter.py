@@ -342,6 +342,5 @@ def make(config: Config) -> TelegramPlatform:
     if settings is None:
         raise ConfigError("is missing", key="platforms.telegram")
     return TelegramPlatform(
-        config.require_secret(settings.token_env, "platforms.telegram.token_env"),
-        base_url=settings.base_url,
+        config.require_secret(settings.token_env, "platforms.telegram.token_env"), base_url=settings.base_url
     )

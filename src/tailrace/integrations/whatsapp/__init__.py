@@ -20,9 +20,5 @@ class WhatsAppSettings(PlatformSettings):
 
 
 INTEGRATION = Integration(
-    name="whatsapp",
-    title="WhatsApp",
-    settings=WhatsAppSettings,
-    platform=".adapter:make",
-    questions=".setup:QUESTIONS",
+    name="whatsapp", title="WhatsApp", settings=WhatsAppSettings, platform=".adapter:make", questions=".setup:QUESTIONS"
 )

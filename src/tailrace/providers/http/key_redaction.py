@@ -33,10 +33,7 @@ class RedactedAnswer(AnswerStream):
     resumable they go on waiting: the rest of a key may follow."""
 
     def __init__(
-        self,
-        inner: AnswerStream,
-        redactor: TextRedactor,
-        completion_from_body: Callable[[JsonObject], Completion],
+        self, inner: AnswerStream, redactor: TextRedactor, completion_from_body: Callable[[JsonObject], Completion]
     ) -> None:
         self.inner = inner
         self._redactor = redactor

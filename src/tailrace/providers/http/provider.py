@@ -213,10 +213,7 @@ class HttpProvider(FieldRefuser):
     # ── one request ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _post(
-        self,
-        request: ModelRequest,
-        body_without: Callable[[Collection[str]], JsonObject],
-        url: str,
+        self, request: ModelRequest, body_without: Callable[[Collection[str]], JsonObject], url: str
     ) -> tuple[HttpReply, frozenset[str]]:
         """The reply, once it is known to be a success, and the fields that the body is without. A field of ours that
         the endpoint refuses by name is left out, at most once for each. `chosen`: the fields that the user or the

@@ -22,11 +22,7 @@ _STATUSES = frozenset({400, 404, 405, 406, 415, 422, 500, 501})
 
 
 def refused_field(
-    error: ProviderError,
-    body: JsonObject,
-    request: ModelRequest,
-    wire: WireDialect,
-    chosen: Mapping[str, Any],
+    error: ProviderError, body: JsonObject, request: ModelRequest, wire: WireDialect, chosen: Mapping[str, Any]
 ) -> str | None:
     """The path of the optional field in `body` that the error refuses by name, unless it is among the `chosen`."""
     if error.status not in _STATUSES or not says("field_refused", message := str(error)):

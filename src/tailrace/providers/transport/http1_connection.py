@@ -372,10 +372,7 @@ class Http1Connection(asyncio.Protocol):
             self._end_reply(reply)
         elif error is not None:
             said = "" if isinstance(error, HttpParserUpgrade) else f": {error}"
-            self._break(
-                reply,
-                _cut() if reply.status else PeerError(f"the peer does not speak HTTP{said}"),
-            )
+            self._break(reply, _cut() if reply.status else PeerError(f"the peer does not speak HTTP{said}"))
 
     def eof_received(self) -> None:
         """The transport closes itself, and `connection_lost` tells what that means."""

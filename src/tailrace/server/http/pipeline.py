@@ -24,13 +24,7 @@ from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.runs.signals import run_beside
 from tailrace.server.http import api_errors
-from tailrace.server.http.api_errors import (
-    ApiError,
-    as_api_error,
-    error_response,
-    is_said_in_stream,
-    no_route,
-)
+from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, is_said_in_stream, no_route
 from tailrace.server.http.auth import LOCAL, Access, Authoriser, Identity, Origins
 from tailrace.server.http.body_budget import BodyBudget, BodyClaim
 from tailrace.server.http.key_limits import admit, is_counted, uncount_refused

@@ -19,12 +19,7 @@ from tailrace.app.slash_commands import commands_of
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Handler, Route
 
-_MEDIA_TYPES: Final = {
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-}
+_MEDIA_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 # Only our own scripts run, and they may connect to this server only: model output cannot load anything (J123).
 _HEADERS: Final = {
     "Content-Security-Policy": (

@@ -18,26 +18,13 @@ import asyncio
 
 import pytest
 
-from tailrace.errors import (
-    CorruptLog,
-    RunSealed,
-    StaleEpoch,
-)
-from tailrace.events import (
-    RunFinished,
-)
+from tailrace.errors import CorruptLog, RunSealed, StaleEpoch
+from tailrace.events import RunFinished
 from tailrace.journal.key_values import KeyValues
-from tailrace.ports import (
-    Journal,
-    Signal,
-    SmallState,
-)
+from tailrace.ports import Journal, Signal, SmallState
 from tailrace.testing.conformance.journal_log import LogTailConformance
 from tailrace.testing.conformance.journal_runs import RunStoreConformance, SessionsConformance
-from tailrace.testing.conformance.sample_runs import (
-    refused,
-    started,
-)
+from tailrace.testing.conformance.sample_runs import refused, started
 from tailrace.testing.conformance.wall_clock import WallClock
 
 

@@ -7,19 +7,11 @@ import asyncio
 import pytest
 
 from tailrace import events
-from tailrace.errors import (
-    CursorAhead,
-    RunNotFound,
-)
+from tailrace.errors import CursorAhead, RunNotFound
 from tailrace.journal.fold import fold, is_fact
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.messages import Usage, assistant
-from tailrace.ports import (
-    Durability,
-    Journal,
-    NewRun,
-    StoredLine,
-)
+from tailrace.ports import Durability, Journal, NewRun, StoredLine
 from tailrace.testing.conformance.sample_runs import (
     every_line,
     everything,

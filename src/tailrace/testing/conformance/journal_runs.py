@@ -7,24 +7,11 @@ import asyncio
 import pytest
 
 from tailrace import events
-from tailrace.errors import (
-    OutputMismatch,
-    RunNotFound,
-    RunOwned,
-    RunParked,
-    RunSealed,
-    StaleEpoch,
-)
+from tailrace.errors import OutputMismatch, RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import MessageChunk, MessageStop, RunFinished, UsageRecorded
 from tailrace.journal.fold import fold
 from tailrace.messages import SpentTokens, Usage
-from tailrace.ports import (
-    CRASH_LOOP,
-    Journal,
-    NewRun,
-    Run,
-    Signal,
-)
+from tailrace.ports import CRASH_LOOP, Journal, NewRun, Run, Signal
 from tailrace.testing.conformance import sample_runs
 from tailrace.testing.conformance.wall_clock import WallClock
 

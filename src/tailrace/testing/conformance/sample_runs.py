@@ -22,15 +22,7 @@ from tailrace.events import (
 )
 from tailrace.journal.fold import SEQUENCE, outputs_text
 from tailrace.messages import Usage, assistant
-from tailrace.ports import (
-    Batch,
-    Journal,
-    Lease,
-    LogPage,
-    NewRun,
-    Run,
-    StoredLine,
-)
+from tailrace.ports import Batch, Journal, Lease, LogPage, NewRun, Run, StoredLine
 
 NEW = NewRun("agent", {"text": "hi"}, model="m", session="s")
 

@@ -22,11 +22,7 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost, ToolsListChanged
-from mcp_types import (
-    CONNECTION_CLOSED,
-    Implementation,
-    ToolListChangedNotification,
-)
+from mcp_types import CONNECTION_CLOSED, Implementation, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tailrace import __version__

@@ -11,13 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Final, TypeVar
 
 from mcp import Client, MCPError
-from mcp_types import (
-    CONNECTION_CLOSED,
-    CallToolResult,
-    ElicitRequestParams,
-    ElicitResult,
-    Tool,
-)
+from mcp_types import CONNECTION_CLOSED, CallToolResult, ElicitRequestParams, ElicitResult, Tool
 from pydantic import ValidationError
 
 from tailrace.config.sections import McpServer
@@ -46,12 +40,7 @@ class Link:
     connection."""
 
     def __init__(
-        self,
-        name: str,
-        settings: McpServer,
-        environment: Mapping[str, str],
-        *,
-        on_change: OnChange | None = None,
+        self, name: str, settings: McpServer, environment: Mapping[str, str], *, on_change: OnChange | None = None
     ) -> None:
         self.name = name
         self._settings = settings
@@ -160,11 +149,7 @@ class Link:
                 await self.close()
             if self._live is None:
                 self._live = await McpConnection(
-                    self.name,
-                    self._settings,
-                    self._environment,
-                    on_elicit=self._elicit,
-                    on_change=self._on_change,
+                    self.name, self._settings, self._environment, on_elicit=self._elicit, on_change=self._on_change
                 ).opened()
                 if self._was_connected and self._on_change is not None:
                     self._on_change()

@@ -47,13 +47,7 @@ def log_end(run: Run) -> LogEnd:
 
 
 async def stream_log(
-    pipeline: RequestPipeline,
-    request: web.Request,
-    log: LogEnd,
-    frame: Frame,
-    *,
-    after: int,
-    snapshot: bool = False,
+    pipeline: RequestPipeline, request: web.Request, log: LogEnd, frame: Frame, *, after: int, snapshot: bool = False
 ) -> web.StreamResponse:
     """Sends what `frame` makes of each entry, to the last. `Last-Event-ID` wins over `after` and `snapshot`. Returns
     204 to a client that has everything of an ended run. Raises `ApiError` 409 for a cursor ahead of the log (H98)."""

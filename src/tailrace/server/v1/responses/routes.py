@@ -23,9 +23,7 @@ from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import OBJECTS, TEXT, Answering, Route, json_response, nullable, object_schema
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
 from tailrace.server.v1.client_call import ClientCall, answer_id
-from tailrace.server.v1.model_target import (
-    require_model,
-)
+from tailrace.server.v1.model_target import require_model
 from tailrace.server.v1.responses.begin_response import ResponseRuns
 from tailrace.server.v1.responses.socket_connection import SocketConnection
 from tailrace.server.v1.responses.stored_response import (

@@ -66,11 +66,7 @@ def no_such_response(response_id: str, param: str = "response_id") -> ApiError:
 
 
 async def response_run(
-    journal: Journal,
-    response_id: str,
-    caller: Identity,
-    param: str = "response_id",
-    local: Container[str] = (),
+    journal: Journal, response_id: str, caller: Identity, param: str = "response_id", local: Container[str] = ()
 ) -> Run:
     """The run behind a response's id. Raises `ApiError` 404 for anything that is not a stored response of the caller:
     another key's is answered as one that does not exist. `param` is where the client gave the id. `local`: responses
