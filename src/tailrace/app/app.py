@@ -184,6 +184,7 @@ class App:
             environment=visible_environment(config),
             lease_s=config.store.lease_s,
             durability="fsync" if config.store.durability == "fsync" else "committed",
+            on_end=on_end,
         )
         for service in self._services:
             service.left_calls = LeftCalls(self.caller, models)

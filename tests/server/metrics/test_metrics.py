@@ -47,6 +47,17 @@ async def test_a_failure_is_a_series_before_there_is_one(tmp_path: Path) -> None
         seen = await scrape(server)
     assert seen['tailrace_runs_total{kind="agent",status="failed"}'] == 0
     assert seen['tailrace_runs_total{kind="agent",status="completed"}'] == 0
+    assert seen['tailrace_runs_total{kind="sequence",status="failed"}'] == 0
+
+
+async def test_sequences_are_counted_as_they_end(tmp_path: Path) -> None:
+    sleep = {"type": "step", "id": "nap", "handler": "sleep", "params": {"seconds": 0}}
+    async with running_server(tmp_path) as server:
+        _, sequence = await server.json("POST", "/sequences", {"name": "naps", "blocks": [sleep]})
+        _, instance = await server.json("POST", "/instances", {"sequence_id": sequence["id"]})
+        await server.app.flows.finished(instance["id"])
+        seen = await scrape(server)
+    assert seen['tailrace_runs_total{kind="sequence",status="completed"}'] == 1
 
 
 async def test_a_scrape_tells_what_happened(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.open_attempt import open_attempts
-from tailrace.runs.host import RunHost
+from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
 
@@ -82,7 +82,7 @@ class InstanceGraph(Graph, frozen=True, kw_only=True):
 class FlowService(RunHost[InstanceRunner]):
     """The sequences of a journal, and the instances of this process."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per collaborator
         self,
         journal: Journal,
         handlers: Handlers,
@@ -93,10 +93,11 @@ class FlowService(RunHost[InstanceRunner]):
         lease_s: float = LEASE_S,
         clock: Callable[[], float] = time.time,
         durability: Durability = "committed",
+        on_end: OnEnd | None = None,
     ) -> None:
         """`environment` is what `{{env.X}}` may show: the variables of `flows.env_allow`, None where one is not set,
         and no others."""
-        super().__init__(journal, SEQUENCE, owner=owner, log=log, lease_s=lease_s, clock=clock)
+        super().__init__(journal, SEQUENCE, owner=owner, log=log, lease_s=lease_s, clock=clock, on_end=on_end)
         self.handlers = self._handlers = handlers
         self._directory = directory
         self._environment = dict(environment or {})

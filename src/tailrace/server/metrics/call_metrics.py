@@ -15,6 +15,7 @@ from tailrace.agent.session import TURN_KIND
 from tailrace.app.usage.ledger import OnSpent
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.events import RunFinished, RunStatus
+from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import AnyDelta, EventDelta, EventForm, ModelRequest, SpentTokens
 from tailrace.ports import Run
 from tailrace.providers.attempt import Route, StopCall
@@ -124,10 +125,11 @@ class _CallMeter(ForwardingListener):
 
 
 def count_runs(metrics: Metrics) -> OnEnd:
-    """For `open_app(on_end=…)`. Each end that a turn may have is a series from the start: of one that begins with its
-    first failure, no rate knows that failure."""
+    """For `open_app(on_end=…)`. Each end that a turn or a sequence may have is a series from the start: of one that
+    begins with its first failure, no rate knows that failure."""
     for status in get_args(RunStatus):
         metrics.runs.cells_of(TURN_KIND, status)
+        metrics.runs.cells_of(SEQUENCE, status)
     metrics.lost_runs.cells_of(CALL_KIND)
 
     def on_end(run: Run, finished: RunFinished) -> None:
