@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.test_left_failing import WHOLE, opened
-from flows.stages import sequence
+from flows.stages import ask, sequence, step
 from tailrace.agent.session import TURN_KIND
-from tailrace.app import App
-from tailrace.events import ApprovalAnswered, MessageChunk
+from tailrace.app import App, open_app
+from tailrace.config.load import load
+from tailrace.events import ApprovalAnswered, MessageChunk, RunFinished
+from tailrace.messages import JsonObject, SpentTokens, Usage
 from tailrace.ports import ENDED, Run, Signal
 from tailrace.runs.approval_words import NO_SURFACE
-from tailrace.testing.provider import call, reply
+from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 
 STEP = {"type": "step", "id": "say", "handler": "agent", "params": {"prompt": "Tell me."}}
 
@@ -71,3 +75,34 @@ async def test_a_step_where_nobody_can_be_asked_is_denied_at_once(tmp_path: Path
         [turn] = await app.journal.runs(kind=TURN_KIND)
         facts = [entry.event for entry in await app.journal.facts(turn.id)]
     assert [event.by for event in facts if isinstance(event, ApprovalAnswered)] == [NO_SURFACE]
+
+
+# ── what they cost ───────────────────────────────────────────────────────────────────────────────────────────
+
+USED = Usage(40, 2)
+AGENT = step("say", {"prompt": "Tell me."}, "agent")
+
+
+@asynccontextmanager
+async def priced(
+    home: Path, *answers: str | Reply, prices: str = "{ok: {input: 1, output: 1}}"
+) -> AsyncGenerator[tuple[App, FaultyProvider], None]:
+    """A provider that answers so, then with 42 tokens each, and prices in the config alone."""
+    async with FaultyProvider(script=[*answers, *[reply("It flows.", usage=USED)] * 9]) as provider:
+        faulty = f"{{base_url: '{provider.openai_url}', backoff_s: 0.001, prices: {prices}}}"
+        text = f"model: {{provider: faulty, name: ok}}\nproviders: {{faulty: {faulty}}}\n"
+        (home / "config.yaml").write_text(text, encoding="utf-8")
+        async with open_app(load({}, home), directory=home) as app, asyncio.timeout(30):
+            yield app, provider
+
+
+async def ended(app: App, *blocks: JsonObject, **fields: Any) -> RunFinished:
+    instance = await app.flows.start(sequence(*blocks, **fields))
+    return await app.flows.finished(instance.id)
+
+
+async def test_the_tokens_of_an_agent_step_have_a_price(tmp_path: Path) -> None:
+    async with priced(tmp_path) as (app, _):
+        end = await ended(app, AGENT, ask("ask"))
+        assert end.spent == (SpentTokens("faulty", "ok", USED + USED),)
+        assert app.costs.of(end.spent) == 0.000084

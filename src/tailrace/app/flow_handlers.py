@@ -189,4 +189,5 @@ class AgentTurns:
             raise
         except RunParked as exc:
             raise StepError(str(exc), code="parked") from exc
-        return AgentOutcome(run.id, finished.status, finished.output, finished.usage, finished.error)
+        spent = finished.spent or ()
+        return AgentOutcome(run.id, finished.status, finished.output, finished.usage, finished.error, spent)

@@ -15,7 +15,7 @@ from tailrace.flows.language.expressions import ExpressionError, Scope
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
 from tailrace.flows.steps.shell_template import ALONE, fill_command, invalid_template
-from tailrace.messages import JsonObject, Usage
+from tailrace.messages import JsonObject, SpentTokens, Usage
 from tailrace.ports import Effect, Tool
 from tailrace.runs.charged_to import platform_of
 from tailrace.runs.failures import is_out_of_quota
@@ -134,6 +134,7 @@ class AgentOutcome(msgspec.Struct, frozen=True):
     text: str
     usage: Usage
     error: RunFailure | None = None
+    spent: tuple[SpentTokens, ...] = ()  # the usage by model
 
 
 class AgentRuns(Protocol):
@@ -183,7 +184,8 @@ class AgentStep(Handler[AgentParams]):
             )
             raise StepError(message, code="session_of_a_chat")
         outcome = await self._runs.turn(params, step)
-        step.log.record_usage(outcome.usage, "", params.model)
+        for each in outcome.spent:
+            step.log.record_usage(each.usage, each.provider, each.model)
         if outcome.status == "failed":
             if outcome.error is not None and is_out_of_quota(outcome.error):
                 raise StepError(outcome.error.message, code="insufficient_quota")
