@@ -27,9 +27,11 @@ def test_a_provider_that_asks_to_be_left_alone_is_benched_until_it_answers() -> 
     seen = log.summaries()["p"]
     assert (seen.calls, seen.failed, seen.first_token_s) == (2, 1, 0.5)
     assert (seen.problem, seen.problem_at, seen.wait_until) == ("429: slow down", 1000.0, 1030.0)
+    assert seen.is_failing
     ended(log, first_token_s=0.7)
     seen = log.summaries()["p"]
-    assert (seen.failed, seen.problem, seen.wait_until, seen.first_token_s) == (1, "", 0.0, 0.6)
+    assert (seen.failed, seen.is_failing, seen.wait_until, seen.first_token_s) == (1, False, 0.0, 0.6)
+    assert (seen.problem, seen.problem_at) == ("429: slow down", 1000.0), "the newest failure stays shown"
 
 
 def test_only_the_last_minutes_count_and_what_was_interrupted_says_nothing() -> None:
@@ -49,3 +51,4 @@ def test_what_several_processes_have_seen_is_one() -> None:
     ended(second, Retryable("away"))
     both = together([first.summaries()["p"], second.summaries()["p"]])
     assert (both.calls, both.failed, both.first_token_s, both.problem) == (4, 1, 2.0, "away")
+    assert both.is_failing

@@ -18,12 +18,14 @@ MAX_PROBLEM: Final = 300  # characters
 
 
 class RecentCalls(Value):
-    """Attempts at one provider within the last `WINDOW_S`. `problem` is the newest failure that no answer followed;
-    `wait_until` is when the provider said that it may be asked again. Times are the wall clock, in seconds."""
+    """Attempts at one provider within the last `WINDOW_S`. `problem` is the newest failure; the provider `is_failing`
+    until an answer follows. `wait_until` is when it said that it may be asked again. Times are the wall clock, in
+    seconds."""
 
     calls: int = 0
     failed: int = 0
     first_tokens_s: tuple[float, ...] = ()
+    is_failing: bool = False
     problem: str = ""
     problem_at: float = 0.0
     wait_until: float = 0.0
@@ -68,14 +70,17 @@ class RecentCallsLog:
 
 
 def _summary(attempts: Sequence[_Attempt]) -> RecentCalls:
-    last = attempts[-1] if attempts and attempts[-1].problem else None
+    failures = [one for one in attempts if one.problem]
+    newest = failures[-1] if failures else None
+    is_failing = newest is not None and newest is attempts[-1]
     return RecentCalls(
         calls=len(attempts),
-        failed=sum(bool(one.problem) for one in attempts),
+        failed=len(failures),
         first_tokens_s=tuple(round(one.first_token_s, 3) for one in attempts if one.first_token_s is not None),
-        problem=last.problem if last else "",
-        problem_at=last.at if last else 0.0,
-        wait_until=max((one.wait_until for one in attempts), default=0.0) if last else 0.0,
+        is_failing=is_failing,
+        problem=newest.problem if newest else "",
+        problem_at=newest.at if newest else 0.0,
+        wait_until=max(one.wait_until for one in failures) if is_failing else 0.0,
     )
 
 
@@ -87,6 +92,7 @@ def together(parts: Iterable[RecentCalls]) -> RecentCalls:
         calls=sum(part.calls for part in all_parts),
         failed=sum(part.failed for part in all_parts),
         first_tokens_s=tuple(seconds for part in all_parts for seconds in part.first_tokens_s),
+        is_failing=any(part.is_failing for part in all_parts),
         problem=newest.problem,
         problem_at=newest.problem_at,
         wait_until=max((part.wait_until for part in all_parts), default=0.0),

@@ -42,12 +42,13 @@ class NodeBody(msgspec.Struct, frozen=True, kw_only=True):
 
 class ProviderBody(msgspec.Struct, frozen=True):
     """Of the last 15 minutes. `first_token_s` is the median; `wait_until` is when the provider wants to be asked
-    again, `problem` its newest failure that no answer has followed."""
+    again, `problem` its newest failure; no answer has followed that while it `is_failing`."""
 
     name: str
     calls: int
     failed: int
     first_token_s: float | None
+    is_failing: bool
     problem: str
     problem_at: float
     wait_until: float
@@ -150,7 +151,7 @@ def _providers(app: App, reports: Iterable[NodeReport | None]) -> tuple[Provider
 
 
 def _provider(name: str, recent: RecentCalls) -> ProviderBody:
-    spent = recent.calls, recent.failed, recent.first_token_s
+    spent = recent.calls, recent.failed, recent.first_token_s, recent.is_failing
     return ProviderBody(name, *spent, recent.problem, recent.problem_at, recent.wait_until)
 
 

@@ -162,9 +162,9 @@ class OperationsView {
   }
 
   /** "benched": it has said for how long it does not want to be asked. */
-  providerState({ calls, problem, wait_until: until }) {
+  providerState({ calls, is_failing: failing, wait_until: until }) {
     if (until > this.now) return tag(`benched ${span(Math.ceil(until - this.now))}`, "warn");
-    if (problem) return tag("failing", "bad");
+    if (failing) return tag("failing", "bad");
     return calls ? tag("answers", "good") : tag("not asked", "");
   }
 }
