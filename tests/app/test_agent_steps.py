@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ from flows.stages import ask, sequence, step
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App, open_app
 from tailrace.config.load import load
-from tailrace.events import ApprovalAnswered, MessageChunk, RunFinished
+from tailrace.events import ApprovalAnswered, MessageChunk, RunFinished, StepFinished
+from tailrace.flows.definition.definition import DefinitionError
 from tailrace.messages import JsonObject, SpentTokens, Usage
 from tailrace.ports import ENDED, Run, Signal
 from tailrace.runs.approval_words import NO_SURFACE
@@ -101,8 +103,61 @@ async def ended(app: App, *blocks: JsonObject, **fields: Any) -> RunFinished:
     return await app.flows.finished(instance.id)
 
 
+@pytest.mark.parametrize("say", [AGENT, ask()], ids=["agent", "llm_call"])
+@pytest.mark.parametrize("budget", [{"max_tokens": 100}, {"max_cost_usd": 0.0001}])
+async def test_a_budget_ends_the_steps_of_its_instance(
+    tmp_path: Path, say: JsonObject, budget: JsonObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the prices of the config: the extra with the list prices is not needed."""
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    each = {"type": "for_each", "id": "all", "collection": [1, 2, 3, 4, 5, 6], "max_concurrency": 1, "body": [say]}
+    async with priced(tmp_path) as (app, provider):
+        end = await ended(app, each, budget=budget)
+        assert len(provider.requests) == 3
+    assert end.error is not None
+    assert (end.status, end.error.code) == ("failed", "budget")
+    assert end.usage == Usage(120, 6)
+
+
+async def test_the_next_process_holds_the_budget_and_finishes_the_turn_under_way(tmp_path: Path) -> None:
+    both = {"type": "parallel", "id": "both", "branches": [[AGENT], [{**AGENT, "id": "too"}]]}
+    async with priced(tmp_path, reply("It flows.", usage=USED), "silence") as (app, _):
+        last = {**AGENT, "id": "last"}
+        instance = await app.flows.start(sequence(both, last, budget={"max_tokens": 40}))
+        async for batch in app.journal.tail(instance.id):
+            if any(isinstance(entry.event, StepFinished) for entry in batch):
+                break
+    async with priced(tmp_path) as (app, provider):
+        await app.recover()
+        end = await app.flows.finished(instance.id)
+        assert len(provider.requests) == 1
+        assert (await app.flows.instance(instance.id)).outputs.keys() == {"say", "too", "both"}
+    assert end.error is not None
+    assert end.error.code == "budget"
+
+
+@pytest.mark.parametrize("say", [AGENT, ask()], ids=["agent", "llm_call"])
+async def test_a_budget_in_dollars_asks_no_model_without_a_price(tmp_path: Path, say: JsonObject) -> None:
+    async with priced(tmp_path, prices="{other: {input: 1, output: 1}}") as (app, provider):
+        end = await ended(app, say, budget={"max_cost_usd": 5})
+        assert provider.requests == []
+    assert end.error is not None
+    assert end.error.message.startswith("say: faulty/ok has no price")
+
+
+async def test_a_budget_in_dollars_where_nothing_has_a_price_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    async with priced(tmp_path, prices="{}") as (app, _):
+        with pytest.raises(DefinitionError, match="max_cost_usd"):
+            app.flows.check(sequence(AGENT, budget={"max_cost_usd": 1}))
+
+
 async def test_the_tokens_of_an_agent_step_have_a_price(tmp_path: Path) -> None:
     async with priced(tmp_path) as (app, _):
         end = await ended(app, AGENT, ask("ask"))
         assert end.spent == (SpentTokens("faulty", "ok", USED + USED),)
         assert app.costs.of(end.spent) == 0.000084
+        output = (await app.flows.instance((await app.journal.runs(kind="sequence"))[0].id)).outputs["ask"]
+        assert output["cost_usd"] == 0.000042

@@ -16,7 +16,7 @@ from flows.stages import QUICK, FaultyRoutes, sequence, service, step
 from tailrace.flows.definition import orch8
 from tailrace.flows.definition.definition import DefinitionError, Retry, Step, walk
 from tailrace.flows.definition.orch8 import is_orch8, read_definition
-from tailrace.flows.definition.validate import check_definition
+from tailrace.flows.definition.validate import mistakes_in
 from tailrace.flows.engine.service import FlowService, Instance
 from tailrace.flows.steps.base import Handler, Handlers
 from tailrace.flows.steps.llm_call import LlmCall
@@ -224,9 +224,10 @@ def test_a_document_of_ours_is_not_taken_for_one() -> None:
 )
 def test_a_time_in_milliseconds_elsewhere_is_refused_with_the_unit(fields: JsonObject, words: str) -> None:
     with pytest.raises(DefinitionError, match=words):
-        check_definition(sequence(step("a", **fields)), HANDLERS)
+        raise next(mistakes_in(sequence(step("a", **fields)), HANDLERS))
 
 
 def test_a_step_may_wait_for_a_person_longer_than_a_day() -> None:
     waiting = step("a", {"signal": "x"}, "wait_signal", timeout_secs=1e6)
-    check_definition(sequence(waiting, step("b", retry={"initial_backoff": "20m", "max_backoff": "1h"})), HANDLERS)
+    fine = sequence(waiting, step("b", retry={"initial_backoff": "20m", "max_backoff": "1h"}))
+    assert list(mistakes_in(fine, HANDLERS)) == []

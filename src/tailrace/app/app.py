@@ -182,6 +182,7 @@ class App:
             owner=owner,
             directory=directory,
             environment=visible_environment(config),
+            prices=self.costs,
             lease_s=config.store.lease_s,
             durability="fsync" if config.store.durability == "fsync" else "committed",
             on_end=on_end,

@@ -14,7 +14,7 @@ from tailrace.app.models import LOCAL
 from tailrace.config.load import Config
 from tailrace.config.presets import dialect_of
 from tailrace.config.sections import ModelPrice
-from tailrace.messages import SpentTokens, Usage
+from tailrace.messages import Dialect, SpentTokens, Usage
 from tailrace.providers.prices import cost_usd, load_prices
 from tailrace.wire.dialects import DIALECTS
 
@@ -22,7 +22,7 @@ UNKNOWN: Final = "–"  # of a cost, in every list
 
 
 class Costs:
-    """Estimates in dollars."""
+    """Estimates in dollars. Implements `Prices`."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -38,25 +38,35 @@ class Costs:
         known = [cost for cost in costs if cost is not None]
         return round(sum(known), 9) if known and len(known) == len(costs) else None
 
+    def has_any(self) -> bool:
+        return has_prices(self.config)
+
+    async def find(self, spent: SpentTokens, dialect: Dialect | None) -> float | None:
+        await self.load((spent,))
+        return self.price(spent, dialect)
+
     def counts_cached_beside(self, provider: str) -> bool:
         """Whether this provider's input tokens are without those that it read from its cache."""
         dialect = dialect_of(self.config, provider) if provider != LOCAL else None
         return dialect is not None and DIALECTS[dialect].counts_cache_apart
 
-    def price(self, spent: SpentTokens) -> float | None:
-        """Of one model's tokens. A price of the config stands before the list's."""
+    def price(self, spent: SpentTokens, dialect: Dialect | None = None) -> float | None:
+        """Of one model's tokens. A price of the config stands before the list's. `dialect`: the one it was asked in;
+        by default the provider's."""
         if (own := self._own_price(spent)) is not None and spent.usage != Usage():
-            return self._by_own_price(own, spent)
-        dialect = dialect_of(self.config, spent.provider) if _may_be_priced(spent) else None
-        return cost_usd(spent.model, spent.usage, dialect) if dialect is not None else None
+            return self._by_own_price(own, spent, dialect)
+        dialect = dialect or dialect_of(self.config, spent.provider)
+        return cost_usd(spent.model, spent.usage, dialect) if dialect is not None and _may_be_priced(spent) else None
 
     def _own_price(self, spent: SpentTokens) -> ModelPrice | None:
         settings = self.config.providers.get(spent.provider)
         prices = settings.prices if settings is not None else {}
         return next((price for pattern, price in prices.items() if fnmatchcase(spent.model, pattern)), None)
 
-    def _by_own_price(self, price: ModelPrice, spent: SpentTokens) -> float:
+    def _by_own_price(self, price: ModelPrice, spent: SpentTokens, dialect: Dialect | None) -> float:
         usage, cached_beside = spent.usage, self.counts_cached_beside(spent.provider)
+        if dialect is not None:
+            cached_beside = DIALECTS[dialect].counts_cache_apart
         uncached = usage.input_tokens if cached_beside else max(0, usage.input_tokens - usage.cached_tokens)
         read = price.input if price.cache_read is None else price.cache_read
         write = price.input if price.cache_write is None else price.cache_write

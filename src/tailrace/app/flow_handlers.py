@@ -16,7 +16,7 @@ from tailrace.config.presets import PRESETS, Preset
 from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError, RunParked
 from tailrace.flows.definition import orch8
-from tailrace.flows.steps.base import Handler, StepContext, StepError
+from tailrace.flows.steps.base import AskedModel, Handler, StepContext, StepError
 from tailrace.flows.steps.http import HttpStep
 from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.flows.steps.llm_params import ProviderParam
@@ -43,7 +43,7 @@ def handlers_of(
     routes = ConfiguredRoutes(models)
     return {
         "llm_call": LlmCall(caller, routes),
-        "agent": AgentStep(AgentTurns(agents, can_ask), tools, lambda name: _check_model(models, name)),
+        "agent": AgentStep(AgentTurns(agents, can_ask), tools, lambda name: _find_model(models, name)),
         "tool": ToolStep(tools, lambda name, effect: refusal_of(policy(), name, effect)),
         "http": HttpStep(),
         "sleep": Sleep(),
@@ -54,13 +54,14 @@ def handlers_of(
     }
 
 
-def _check_model(models: Models, name: str) -> None:
+def _find_model(models: Models, name: str) -> AskedModel:
     config = models.config
     if name and "/" not in (target := unaliased(config, name)) and target != AGENT:
         raise ConfigError(f"expected <provider>/<model> or one of server.aliases, found {name[:80]!r}", key="model")
     choice = named(config, name)
     check_known(config, choice.provider)
     models.check_embedded(choice)
+    return AskedModel(choice.provider, choice.name)
 
 
 def visible_environment(config: Config) -> dict[str, str | None]:

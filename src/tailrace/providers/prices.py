@@ -7,11 +7,11 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from tailrace.messages import Dialect, Usage
+from tailrace.messages import Dialect, SpentTokens, Usage
 from tailrace.wire.dialects import DIALECTS
 
 if TYPE_CHECKING:
@@ -20,6 +20,28 @@ if TYPE_CHECKING:
 PRICES = "genai_prices.data"  # what its first use imports
 MAX_UNPRICED: Final = 1024
 _UNPRICED: Final = set[str]()  # models without a price: looking for one in vain takes as long as a price
+
+
+class Prices(Protocol):
+    """What tokens cost."""
+
+    def has_any(self) -> bool:
+        """Whether money can be counted at all."""
+
+    async def find(self, spent: SpentTokens, dialect: Dialect | None) -> float | None:
+        """The estimate in dollars; None where the model has no price. `dialect` is the one it was asked in, where that
+        is known."""
+
+
+class ListPrices:
+    """`Prices` of the extra alone."""
+
+    def has_any(self) -> bool:
+        return find_spec("genai_prices") is not None
+
+    async def find(self, spent: SpentTokens, dialect: Dialect | None) -> float | None:
+        await load_prices()
+        return cost_usd(spent.model, spent.usage, dialect or "chat")
 
 
 async def load_prices() -> None:

@@ -13,7 +13,7 @@ from tailrace.app.usage.ledger import FLUSH_EVERY_S, UsageLedger
 from tailrace.config.load import load
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed
 from tailrace.journal.memory import MemoryJournal
-from tailrace.messages import SpentTokens, Usage
+from tailrace.messages import Dialect, SpentTokens, Usage
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
 from tailrace.testing.clock import driven
@@ -196,7 +196,7 @@ async def test_an_attempt_of_a_run_that_was_taken_over_is_counted_by_the_other_p
 class FailingCosts(Costs):
     """Cannot price one model, and knows nothing of another one's provider."""
 
-    def price(self, spent: SpentTokens) -> float | None:
+    def price(self, spent: SpentTokens, dialect: Dialect | None = None) -> float | None:
         if spent.model == "unpriced":
             raise ZeroDivisionError
         return 1.0

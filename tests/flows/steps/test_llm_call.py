@@ -12,15 +12,14 @@ from typing import Any, cast
 
 import pytest
 
-from flows.stages import DIALECTS, FAST_RETRY, FaultyRoutes, ask, sequence, spoken, stage, types
+from flows.stages import DIALECTS, FAST_RETRY, ask, sequence, spoken, stage, types
 from tailrace.config.sections import CallPolicy
 from tailrace.events import LlmDelta, UsageRecorded
 from tailrace.flows.definition.definition import Budget, DefinitionError
+from tailrace.flows.engine.budget import check_budget
 from tailrace.flows.steps.base import StepError
-from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.messages import Dialect, Usage
-from tailrace.providers.call import Caller
-from tailrace.providers.prices import cost_usd
+from tailrace.providers.prices import ListPrices, cost_usd
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import REPLIES, Reply, reply
 
@@ -383,18 +382,17 @@ async def test_a_spent_budget_asks_no_model_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dialect", "model"), [("chat", "gpt-5"), ("anthropic", "anthropic/claude-sonnet-4-5")])
-def test_a_budget_counts_cached_tokens_as_the_provider_does(dialect: Dialect, model: str) -> None:
+async def test_a_budget_counts_cached_tokens_as_the_provider_does(dialect: Dialect, model: str) -> None:
     """By the dialect that the log names, whatever the model is called: an address of the definition has no entry in the
     config."""
-    llm = LlmCall(Caller(), FaultyRoutes("http://127.0.0.1:9", cast("Any", None)))
     usage = Usage(100_000, cache_read_tokens=90_000)
     expected = cost_usd(model, usage, dialect) or 0.0
     assert expected > 0
     for limit, enough in ((expected * 1.01, True), (expected * 0.99, False)):
-        budget, spent = Budget(max_cost_usd=limit), {("bedrock", model): usage}
-        step = SimpleNamespace(budget=budget, spent=spent, dialects={"bedrock": dialect})
+        spent = {("bedrock", model): usage}
+        plan = SimpleNamespace(usage=usage, usage_by_model=spent, dialects={"bedrock": dialect})
         with nullcontext() if enough else pytest.raises(StepError, match="is spent"):
-            llm._check_budget(cast("Any", step))
+            await check_budget(Budget(max_cost_usd=limit), cast("Any", plan), ListPrices(), ())
 
 
 def test_cached_tokens_cost_a_tenth_and_are_counted_once() -> None:

@@ -6,7 +6,6 @@ still fail, but not by a word that is misspelt.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias
@@ -55,26 +54,20 @@ class ParamsCheck(Protocol):
         """Each place within `params` that names a model which no provider has, and what is wrong there."""
 
 
-def check_definition(
-    definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = ()
-) -> None:
-    """Raises `DefinitionError` for the first mistake."""
-    for mistake in mistakes_in(definition, handlers, env_allow=env_allow):
-        raise mistake
-
-
 def mistakes_in(
-    definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = ()
+    definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = (), prices: bool = True
 ) -> Mistakes:
-    """Every mistake, found as it is asked for: the first costs no more than it takes to find it."""
+    """Every mistake, found as it is asked for: the first costs no more than it takes to find it. `prices`: money can be
+    counted."""
     if sum(1 for _ in islice(walk(definition.blocks), MAX_BLOCKS + 1)) > MAX_BLOCKS:
         yield DefinitionError("$.blocks", f"more than {MAX_BLOCKS} blocks")
         return
     check = _Check(handlers, frozenset(env_allow), definition.input_schema or {})
     yield from check.sequence(definition.blocks, "$.blocks", depth=0)
     priced = definition.budget is not None and definition.budget.max_cost_usd is not None
-    if priced and importlib.util.find_spec("genai_prices") is None:
-        yield DefinitionError("$.budget.max_cost_usd", f"prices need an extra: {install_command('prices')}")
+    if priced and not prices:
+        message = f"no model has a price; set providers.NAME.prices, or {install_command('prices')}"
+        yield DefinitionError("$.budget.max_cost_usd", message)
     if definition.input_schema is not None:
         try:
             Schema(definition.input_schema)

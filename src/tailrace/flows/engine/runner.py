@@ -19,6 +19,7 @@ import msgspec
 from tailrace import events
 from tailrace.errors import JournalError
 from tailrace.flows.definition.definition import Budget, Retry, Step, seconds_of
+from tailrace.flows.engine.budget import check_budget
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
 from tailrace.flows.language.expressions import ExpressionError, Scope, evaluate, is_true, parse_condition
@@ -28,6 +29,7 @@ from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
 from tailrace.ports import Journal, Lease, Signal
 from tailrace.providers.open_attempt import OpenAttempt
+from tailrace.providers.prices import ListPrices, Prices
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, FlatTaskGroup, run_signalled
 from tailrace.values.redact import without_secrets
@@ -71,6 +73,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     directory: Path
     environment: Mapping[str, str]  # what `env` may show
     budget: Budget | None = None
+    prices: Prices = ListPrices()
     dry_run: bool = False
     requester: str = ""
     is_admin: bool = False
@@ -226,6 +229,7 @@ class InstanceRunner:
             raise StepError(f"there is no handler {step.handler!r} here", code="handler")
         started_at = command.started_at if command.started_at is not None else self._with.clock()
         params = self._params(handler, step, command.block_id)
+        await self._check_budget(command, handler, params)
         if not handler.repeatable(params) and not self._with.dry_run:
             if command.interrupted:
                 raise StepError(INTERRUPTED, code="interrupted")
@@ -249,9 +253,7 @@ class InstanceRunner:
             signals=self._signals,
             now=self._with.clock,
             has_retry=step.retry is not None,
-            budget=self._with.budget,
-            spent=dict(self.plan.usage_by_model),
-            dialects=dict(self.plan.dialects),
+            prices=self._with.prices,
             requester=self._with.requester,
             is_admin=self._with.is_admin,
             is_wanted=is_wanted,
@@ -265,6 +267,11 @@ class InstanceRunner:
                 message = f"no result within {step.timeout_secs:g} s"
                 raise StepError(message, kind="retryable", code="timeout") from exc
             raise
+
+    async def _check_budget(self, command: RunStep, handler: Handler[Any], params: Any) -> None:
+        budget, is_under_way = self._with.budget, command.interrupted and not handler.interruptible(params)
+        if budget is not None and not (self._with.dry_run or is_under_way) and (asked := handler.asks(params)):
+            await check_budget(budget, self.plan, self._with.prices, asked)
 
     def _is_wanted(self, block_id: str) -> bool:
         """Whether the step goes on later, here or in another process."""

@@ -22,7 +22,7 @@ from tailrace.flows.definition.definition import Definition, DefinitionError, pa
 from tailrace.flows.definition.graph import Graph, graph_of, node_states
 from tailrace.flows.definition.public_ids import DEFINITION_KIND, public_form, public_id, run_id_of
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
-from tailrace.flows.definition.validate import check_definition, mistakes_in, unknown_models
+from tailrace.flows.definition.validate import mistakes_in, unknown_models
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
 from tailrace.flows.engine.instance_state import instance_state
 from tailrace.flows.engine.plan import CANCEL, RESUME, Plan, facts_to_keep
@@ -33,6 +33,7 @@ from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.open_attempt import open_attempts
+from tailrace.providers.prices import ListPrices, Prices
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
@@ -94,26 +95,30 @@ class FlowService(RunHost[InstanceRunner]):
         clock: Callable[[], float] = time.time,
         durability: Durability = "committed",
         on_end: OnEnd | None = None,
+        prices: Prices | None = None,
     ) -> None:
         """`environment` is what `{{env.X}}` may show: the variables of `flows.env_allow`, None where one is not set,
-        and no others."""
+        and no others. `prices` are by default those of the list alone."""
         super().__init__(journal, SEQUENCE, owner=owner, log=log, lease_s=lease_s, clock=clock, on_end=on_end)
         self.handlers = self._handlers = handlers
         self._directory = directory
         self._environment = dict(environment or {})
         self._durability: Durability = durability
         self._waiting = waiting_names(handlers)
+        self._prices: Prices = prices or ListPrices()
         self.library = SequenceStore(journal, owner)
 
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
     def check(self, definition: Definition) -> None:
         """Raises `DefinitionError`."""
-        check_definition(definition, self._handlers, env_allow=self._environment)
+        for mistake in self.mistakes(definition):
+            raise mistake
 
     def mistakes(self, definition: Definition) -> Iterator[DefinitionError]:
         """Every mistake that `check` would raise, one after the other."""
-        return mistakes_in(definition, self._handlers, env_allow=self._environment)
+        prices = self._prices.has_any()
+        return mistakes_in(definition, self._handlers, env_allow=self._environment, prices=prices)
 
     def unknown_models(self, definition: Definition) -> Iterator[DefinitionError]:
         """What `check` lets pass, and a run in this process would fail by."""
@@ -279,6 +284,7 @@ class FlowService(RunHost[InstanceRunner]):
             directory=self._directory,
             environment={name: value for name, value in self._environment.items() if value is not None},
             budget=spec.definition.budget,
+            prices=self._prices,
             dry_run=spec.dry_run,
             requester=spec.requester,
             is_admin=spec.is_admin,

@@ -6,21 +6,21 @@ A handler gets everything it needs and records nothing itself: the runner record
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from tailrace import errors
 from tailrace.events import SignalReceived
-from tailrace.flows.definition.definition import Budget
 from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.flows.language.expressions import Scope
 from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
-from tailrace.messages import Dialect, JsonObject, Usage
+from tailrace.messages import Dialect, JsonObject
+from tailrace.providers.prices import ListPrices, Prices
 from tailrace.values.validation_words import decoding_problem, validation_mistake
 
 P = TypeVar("P", bound="Params")
@@ -89,9 +89,7 @@ class StepContext(msgspec.Struct, frozen=True):
     signals: Mailbox
     now: Callable[[], float]
     has_retry: bool = False  # the step says itself how it is to be tried again
-    budget: Budget | None = None
-    spent: Mapping[tuple[str, str], Usage] = {}  # by the instance before this try, by provider and model
-    dialects: Mapping[str, Dialect] = {}  # of the providers in `spent`: how they count cached tokens
+    prices: Prices = ListPrices()
     requester: str = ""  # the owner of the instance, whom its calls are charged to
     is_admin: bool = False  # that owner may write to the conversations of platforms
     is_wanted: Callable[[], bool] = lambda: True  # the step's result, by this process or one that goes on with it
@@ -101,6 +99,14 @@ class StepContext(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """The same for this step whenever it runs: an idempotency key for what it calls."""
         return f"{self.instance_id}/{self.block_id}"
+
+
+class AskedModel(NamedTuple):
+    """`dialect`: None where it is the provider's own."""
+
+    provider: str
+    model: str
+    dialect: Dialect | None = None
 
 
 class Handler(ABC, Generic[P]):
@@ -116,6 +122,11 @@ class Handler(ABC, Generic[P]):
     def interruptible(self, params: P) -> bool:
         """A pause may stop it in the middle: it runs again afterwards."""
         return self.repeatable(params)
+
+    def asks(self, _params: P) -> Sequence[AskedModel]:
+        """The models that a step may ask; its sequence's budget is checked before. Raises `ConfigError` for a provider
+        that is not there."""
+        return ()
 
     @abstractmethod
     async def run(self, params: P, step: StepContext) -> Any:

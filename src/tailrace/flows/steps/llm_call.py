@@ -18,14 +18,14 @@ from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
 from tailrace.flows.schema.whole_value import NotChecked, answer_in, load_schema
-from tailrace.flows.steps.base import Handler, StepContext, StepError, fields_of
+from tailrace.flows.steps.base import AskedModel, Handler, StepContext, StepError, fields_of
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.steps.step_stream import StepStream, text_of
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import ForwardingListener, Verdict
-from tailrace.providers.prices import cost_usd, load_prices
+from tailrace.providers.prices import Prices
 from tailrace.providers.schema_words import in_words, refuses_schema
 
 DRY = "(dry run)"  # stands for the answer, so that later steps have a text
@@ -87,18 +87,18 @@ class LlmCall(Handler[LlmParams]):
             return ".api_key_env", f"{variable[:40]} is not listed in flows.env_allow"
         return None
 
+    def asks(self, params: LlmParams) -> Sequence[AskedModel]:
+        routes = () if params.dry_run else map(self._routes.route, params.refs())
+        return [AskedModel(route.provider.name, route.model, route.provider.dialect) for route in routes]
+
     async def run(self, params: LlmParams, step: StepContext) -> Any:
         if params.dry_run:
             return await self.dry_run(params, step)
-        if step.budget is not None:
-            await load_prices()
-        self._check_budget(step)
         schema = await _schema_of(params)
         request = await request_of(params, step.directory)
         call = _CheckedCall(self._caller, self._routes_of(params, step), params, step, schema)
         answer = await call.answer(request)
-        await load_prices()
-        return self._output(answer, params)
+        return await self._output(answer, params, step.prices)
 
     async def dry_run(self, params: LlmParams, step: StepContext) -> Any:
         await _schema_of(params)
@@ -131,22 +131,7 @@ class LlmCall(Handler[LlmParams]):
             msgspec.structs.replace(route, policy=msgspec.structs.replace(route.policy, **changes)) for route in routes
         ]
 
-    def _check_budget(self, step: StepContext) -> None:
-        if step.budget is None:
-            return
-        spent = sum(usage.input_tokens + usage.output_tokens for usage in step.spent.values())
-        if step.budget.max_tokens is not None and spent >= step.budget.max_tokens:
-            raise StepError(f"the budget of {step.budget.max_tokens} tokens is spent ({spent})", code="budget")
-        if step.budget.max_cost_usd is not None:
-            cost = sum(
-                cost_usd(model, usage, step.dialects[provider]) or 0.0
-                for (provider, model), usage in step.spent.items()
-                if provider in step.dialects
-            )
-            if cost >= step.budget.max_cost_usd:
-                raise StepError(f"the budget of ${step.budget.max_cost_usd:g} is spent (${cost:.4f})", code="budget")
-
-    def _output(self, answer: _StepAnswer, params: LlmParams) -> messages.JsonObject:
+    async def _output(self, answer: _StepAnswer, params: LlmParams, prices: Prices) -> messages.JsonObject:
         completion = answer.completion
         message: messages.JsonObject = {"role": "assistant", "content": completion.text}
         if completion.tool_calls:
@@ -166,8 +151,11 @@ class LlmCall(Handler[LlmParams]):
             output["tried"] = list(answer.tried)
         if params.response_schema is not None and answer.checked:
             output |= {"schema_valid": True, "repair_attempts": answer.repairs, "parsed": answer.value}
-        cost = cost_usd(output["model"], completion.usage, completion.dialect)
-        return output if cost is None else {**output, "cost_usd": cost}
+        for model in dict.fromkeys((answer.model, output["model"])):  # a router's alias has no price, its choice may
+            spent = messages.SpentTokens(answer.provider, model, completion.usage)
+            if (cost := await prices.find(spent, completion.dialect)) is not None:
+                return {**output, "cost_usd": cost}
+        return output
 
 
 def _listed_refs(params: messages.JsonObject) -> list[tuple[str, messages.JsonObject]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -13,7 +13,7 @@ from tailrace.events import RunFailure
 from tailrace.flows.definition.spelling import no_such
 from tailrace.flows.language.expressions import ExpressionError, Scope
 from tailrace.flows.language.templates import has_template
-from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
+from tailrace.flows.steps.base import AskedModel, Handler, Params, StepContext, StepError
 from tailrace.flows.steps.shell_template import ALONE, fill_command, invalid_template
 from tailrace.messages import JsonObject, SpentTokens, Usage
 from tailrace.ports import Effect, Tool
@@ -150,13 +150,11 @@ class AgentStep(Handler[AgentParams]):
 
     Params = AgentParams
 
-    def __init__(
-        self, runs: AgentRuns, tools: Mapping[str, Tool], check_model: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """`check_model` raises `ConfigError` for a model of a provider that is not there."""
+    def __init__(self, runs: AgentRuns, tools: Mapping[str, Tool], find_model: Callable[[str], AskedModel]) -> None:
+        """`find_model` raises `ConfigError` for a model of a provider that is not there."""
         self._runs = runs
         self._tools = tools
-        self._check_model = check_model
+        self._find_model = find_model
 
     def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
         """A tool that there is not would be left out in silence."""
@@ -169,9 +167,12 @@ class AgentStep(Handler[AgentParams]):
     def unknown_models(self, params: JsonObject) -> Iterator[tuple[str, str]]:
         if isinstance(name := params.get("model"), str) and not has_template(name):
             try:
-                self._check_model(name)
+                self._find_model(name)
             except ConfigError as exc:
                 yield ".model", str(exc)
+
+    def asks(self, params: AgentParams) -> Sequence[AskedModel]:
+        return [self._find_model(params.model)]
 
     def interruptible(self, _params: AgentParams) -> bool:
         """A turn that is stopped has ended: a pause waits for it."""
@@ -199,5 +200,5 @@ class AgentStep(Handler[AgentParams]):
         }
 
     async def dry_run(self, params: AgentParams, _step: StepContext) -> Any:
-        self._check_model(params.model)
+        self._find_model(params.model)
         return {"status": "completed", "message": {"role": "assistant", "content": ""}, "dry_run": True}
