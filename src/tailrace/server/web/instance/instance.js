@@ -108,13 +108,14 @@ class InstanceView {
     this.state = state;
     this.badge.textContent = state;
     this.badge.dataset.state = state;
+    this.graph.pause(state === "paused");
     tellState();
     this.offer();
   }
 
   end({ state, error, usage }) {
     this.become(state);
-    this.graph.end();
+    this.graph.end(state);
     if (error) this.failure.textContent = error.message;
     this.tokens = tokens(usage);
   }
