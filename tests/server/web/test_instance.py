@@ -10,8 +10,8 @@ import pytest
 from server.http_server import RunningServer, running_server
 from server.web import chromium
 from server.web.chromium import browsing
-from server.web.opened_page import in_page
-from tailrace.testing.provider import Reply, Scenario, reply
+from server.web.opened_page import Launch, in_page
+from tailrace.testing.provider import Reply, Scenario, call, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 
@@ -268,6 +268,31 @@ async def test_the_step_that_runs_is_chosen_and_not_one_that_has_ended(devtools:
     """
     shown = await in_page(devtools, tmp_path, script)
     assert shown == ["step slow", "step slow", "step quick", "step quick"]
+
+
+async def test_the_run_of_an_agent_is_answered_in_its_step_and_linked_from_there(devtools: str, tmp_path: Path) -> None:
+    fly = {"type": "step", "id": "fly", "handler": "agent", "params": {"prompt": "Launch it, please."}}
+    each = {"type": "for_each", "id": "each", "collection": [1, 2], "item_var": "n", "body": [fly]}
+    words = [reply(call("launch", {"what": "it"})), reply("It flies."), reply("Again.")]
+    async with running_server(tmp_path, *words, tools=(Launch(),)) as server, browsing(devtools) as browser:
+        instance = await started(server, {"name": "flight", "blocks": [{**each, "max_concurrency": 1}]})
+        tab = await browser.tab(f"{server.url}/?instance={instance}")
+        asked = "document.querySelector('.graph-iteration[data-key=\"[0]\"] .approval-card')"
+        await tab.until(f"{asked}?.checkVisibility()")
+        (question,) = (await server.json("GET", "/approvals"))[1]["data"]
+        assert (question["instance_id"], question["block_id"]) == (instance, "each[0].fly")
+        way = "document.querySelector('.graph-iteration a').getAttribute('href')"
+        assert await tab.value(way) == f"/?run={question['run_id']}"
+        await tab.value("document.querySelector('.inbox-badge').click()")
+        assert await tab.value("document.querySelectorAll('#inbox .approval-card').length") == 1
+        await tab.press("Close")
+        await tab.until(asked)
+        await tab.press("Approve once")
+        await tab.until_shown("It flies.")
+        await tab.until_shown("2 of 2 done")
+        assert await tab.value(f"{asked} === null")
+        assert await tab.value(way) == f"/?run={question['run_id']}"
+        assert tab.complaints == []
 
 
 async def test_a_failure_is_told_and_retried_on_the_page(devtools: str, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 // streams, the tries and the output.
 
 import { AnswerText } from "../answer/answer_text.js";
-import { element, make } from "../answer/dom.js";
+import { element, link, make } from "../answer/dom.js";
 import { tokens } from "../answer/words.js";
 import { wordsOf } from "../net/api.js";
 
@@ -177,6 +177,7 @@ class Iteration {
     if (content === undefined && output !== null && output !== undefined) this.said.append(whole(output));
     this.become("finished");
     this.note.textContent = facts.join(" · ");
+    if (output?.run_id) this.note.append(facts.length ? " · " : "", link("Its run", `/?run=${encodeURIComponent(output.run_id)}`));
   }
 
   draw() {
