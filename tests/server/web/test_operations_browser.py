@@ -104,6 +104,22 @@ async def test_a_wait_and_a_rate_of_errors_are_told_as_what_they_are(devtools: s
         assert tab.complaints == []
 
 
+async def test_a_waiting_approval_leads_to_where_it_is_answered(devtools: str, tmp_path: Path) -> None:
+    kwargs = {"tools": (Launch(),), "config": KEYS, "env": ENV}
+    asks = reply(call("launch", {"what": "it"}))
+    async with page(devtools, tmp_path, asks, reply("It flies."), **kwargs) as (server, browser, _):
+        await server.json("POST", "/runs", {"input": "Launch it."}, headers=CI)
+        tab = await browser.tab(server.url + "/?ops", script=AS_BOSS)
+        await tab.until(rows_are("Waiting approvals", 1))
+        link = "document.querySelector('[aria-label=\"Waiting approvals\"] a')"
+        await tab.follow(tab.value(f"{link}.click()"))
+        await tab.until("document.querySelector('#inspector .approval-card')?.checkVisibility()")
+        await tab.press("Approve once")
+        await tab.until("!document.querySelector('.approval-card')")
+        await tab.until_shown("It flies.")
+        assert tab.complaints == []
+
+
 async def test_a_key_is_made_shown_once_and_revoked(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, config=KEYS, env=ENV) as (server, browser, _):
         tab = await browser.tab(server.url + "/?ops", script=AS_BOSS)
