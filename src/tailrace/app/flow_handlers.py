@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tailrace.agent.safety.approval import ApprovalPolicy
@@ -24,7 +24,7 @@ from tailrace.flows.steps.orch8 import Orch8LlmCall, Orch8ToolCall, Values
 from tailrace.flows.steps.tool import AgentOutcome, AgentParams, AgentStep, ToolStep
 from tailrace.flows.steps.waits import Sleep, WaitSignal
 from tailrace.messages import user
-from tailrace.ports import ENDED, Effect, Tool
+from tailrace.ports import ENDED, Effect, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
@@ -159,6 +159,16 @@ def _place(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, (parts.hostname or "").lower(), parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
+_STEP: Final = "step/"  # before the idempotency key of a step's turn: a client's begins with its name and a colon
+
+
+def step_of(turn: Run) -> tuple[str, str]:
+    """The run of the instance, and the block, that began a turn; empty for any other."""
+    key = turn.new.idempotency_key
+    _, instance, block_id, *_ = key.split("/") if key.startswith(_STEP) else ("", "", "")
+    return instance, block_id
+
+
 class AgentTurns:
     """Turns of the agent for steps: each is a run of its own, found again by its key."""
 
@@ -178,7 +188,7 @@ class AgentTurns:
             reachable=self._can_ask(),
             busy="queue",
         )
-        key = f"step/{step.key}/{step.number}"
+        key = f"{_STEP}{step.key}/{step.number}"
         run = await self._agents.submit(spec, session=params.session, idempotency_key=key)
         if run.state not in ENDED and run.id not in self._agents.running:
             await self._agents.recover()  # begun by a process that is no more

@@ -10,8 +10,8 @@ import pytest
 from server.http_server import RunningServer, running_server
 from server.web import chromium
 from server.web.chromium import browsing
-from server.web.opened_page import in_page
-from tailrace.testing.provider import Reply, Scenario, reply
+from server.web.opened_page import Launch, in_page
+from tailrace.testing.provider import Reply, Scenario, call, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 
@@ -215,6 +215,84 @@ async def test_a_long_list_of_steps_on_a_phone_is_shaded_where_it_is_cut(devtool
         )
         assert shade.count("linear-gradient") == 2
         assert attachment == "local, scroll", "what hides the shade at the end moves with the list"
+
+
+async def test_a_route_that_was_not_taken_is_not_pending_once_all_is_done(devtools: str, tmp_path: Path) -> None:
+    routes = [{"condition": "{{input.far}}", "blocks": [ask("by_train", "?")]}]
+    way = {"type": "router", "id": "way", "routes": routes, "default": []}
+    safe = {"type": "try_catch", "id": "safe", "try_block": [ask("walk", "?")], "catch_block": [ask("rest", "?")]}
+    async with running_server(tmp_path, reply("We are there.")) as server, browsing(devtools) as browser:
+        instance = await started(server, {"name": "journey", "blocks": [way, safe]}, input={"far": False})
+        tab = await browser.tab(f"{server.url}/?instance={instance}")
+        states = f"{ROWS}.map((row) => row.querySelector('.graph-step-state').textContent)"
+        await tab.until(f"`${{{states}}}` === 'not taken,finished,not taken'")
+        titles = "[...document.querySelectorAll('.graph-lane-title')].map((title) => title.textContent)"
+        assert await tab.value(titles) == ["input.far", "try", "catch"], "nothing is drawn of what is not defined"
+
+
+async def test_a_step_of_a_paused_instance_does_not_run(devtools: str, tmp_path: Path) -> None:
+    flow = {"name": "slow", "blocks": [ask("only", "?")]}
+    state = "document.querySelector('.graph-row .graph-step-state')?.textContent"
+    async with running_server(tmp_path, "stall@1", reply("At last.")) as server, browsing(devtools) as browser:
+        tab = await browser.tab(f"{server.url}/?instance={await started(server, flow)}")
+        await tab.until(f"{state} === 'running'")
+        await tab.press("Pause")
+        await tab.until("document.querySelector('.instance-badge').textContent === 'paused'")
+        assert await tab.value(state) == "paused"
+        await tab.reload()
+        await tab.until("document.querySelector('.instance-badge')?.textContent === 'paused'")
+        await tab.until(f"{state} === 'paused'")
+        await tab.press("Resume")
+        await tab.until_shown("At last.")
+        await tab.until(f"{state} === 'finished'")
+
+
+async def test_the_step_that_runs_is_chosen_and_not_one_that_has_ended(devtools: str, tmp_path: Path) -> None:
+    script = """
+      const { GraphView } = await import("/web/instance/graph_view.js");
+      const step = (id) => ({ id, type: "step", name: id, title: "", parent: "", handler: "llm_call", lanes: [] });
+      const nodes = ["slow", "quick"].map(step);
+      const opened = (...events) => {
+        const view = new GraphView({ top: ["slow", "quick"], nodes }, { input: {}, outputs: {} });
+        events.forEach((event) => view.apply(event));
+        return view.chosen.node.ariaLabel;
+      };
+      const began = (block_id) => ({ type: "step", state: "started", block_id });
+      const ended = (block_id) => ({ type: "output", block_id, output: 1 });
+      return [
+        opened(began("slow"), began("quick"), ended("quick")),
+        opened({ type: "snapshot", texts: { slow: "On" }, outputs: { quick: 1 } }),
+        opened(began("slow"), began("quick"), ended("slow")),
+        opened(began("slow"), ended("slow"), began("quick"), ended("quick")),
+      ];
+    """
+    shown = await in_page(devtools, tmp_path, script)
+    assert shown == ["step slow", "step slow", "step quick", "step quick"]
+
+
+async def test_the_run_of_an_agent_is_answered_in_its_step_and_linked_from_there(devtools: str, tmp_path: Path) -> None:
+    fly = {"type": "step", "id": "fly", "handler": "agent", "params": {"prompt": "Launch it, please."}}
+    each = {"type": "for_each", "id": "each", "collection": [1, 2], "item_var": "n", "body": [fly]}
+    words = [reply(call("launch", {"what": "it"})), reply("It flies."), reply("Again.")]
+    async with running_server(tmp_path, *words, tools=(Launch(),)) as server, browsing(devtools) as browser:
+        instance = await started(server, {"name": "flight", "blocks": [{**each, "max_concurrency": 1}]})
+        tab = await browser.tab(f"{server.url}/?instance={instance}")
+        asked = "document.querySelector('.graph-iteration[data-key=\"[0]\"] .approval-card')"
+        await tab.until(f"{asked}?.checkVisibility()")
+        (question,) = (await server.json("GET", "/approvals"))[1]["data"]
+        assert (question["instance_id"], question["block_id"]) == (instance, "each[0].fly")
+        way = "document.querySelector('.graph-iteration a').getAttribute('href')"
+        assert await tab.value(way) == f"/?run={question['run_id']}"
+        await tab.value("document.querySelector('.inbox-badge').click()")
+        assert await tab.value("document.querySelectorAll('#inbox .approval-card').length") == 1
+        await tab.press("Close")
+        await tab.until(asked)
+        await tab.press("Approve once")
+        await tab.until_shown("It flies.")
+        await tab.until_shown("2 of 2 done")
+        assert await tab.value(f"{asked} === null")
+        assert await tab.value(way) == f"/?run={question['run_id']}"
+        assert tab.complaints == []
 
 
 async def test_a_failure_is_told_and_retried_on_the_page(devtools: str, tmp_path: Path) -> None:

@@ -81,6 +81,45 @@ async def test_the_operator_sees_all_and_stops_a_run_and_no_one_else_does(devtoo
         assert tab.complaints == []
 
 
+async def test_a_wait_and_a_rate_of_errors_are_told_as_what_they_are(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, config=KEYS, env=ENV) as (server, browser, _):
+        tab = await browser.tab(server.url + "/?ops", script=AS_BOSS)
+        await tab.until(rows_are("Providers, last 15 minutes", 2))
+        fields = {"first_token_s": None, "problem": "", "problem_at": 0, "wait_until": 0}
+        some = [
+            {"name": name, "calls": calls, "failed": failed, **fields}
+            for name, calls, failed in (("well", 10, 1), ("ill", 10, 2), ("new", 0, 0))
+        ]
+        some.append({**some[0], "name": "busy", "wait_until": 10**12})
+        await tab.value(
+            "window.fetch = ((ask) => async (...args) => { const answer = await ask(...args);"
+            " return String(args[0]).endsWith('/ops')"
+            f" ? Response.json({{...(await answer.json()), providers: {json.dumps(some)}}}) : answer; }})(fetch)"
+        )
+        await tab.until(rows_are("Providers, last 15 minutes", 4))
+        tags = "[...document.querySelectorAll('[aria-label=\"Providers, last 15 minutes\"] .ops-tag')]"
+        shown = await tab.value(f"{tags}.map((tag) => [tag.textContent, tag.dataset.tone ?? ''])")
+        assert shown[:3] == [["answers", "good"], ["answers", "warn"], ["not asked", ""]]
+        assert shown[3][0].startswith("asked us to wait ")
+        assert tab.complaints == []
+
+
+async def test_a_waiting_approval_leads_to_where_it_is_answered(devtools: str, tmp_path: Path) -> None:
+    kwargs = {"tools": (Launch(),), "config": KEYS, "env": ENV}
+    asks = reply(call("launch", {"what": "it"}))
+    async with page(devtools, tmp_path, asks, reply("It flies."), **kwargs) as (server, browser, _):
+        await server.json("POST", "/runs", {"input": "Launch it."}, headers=CI)
+        tab = await browser.tab(server.url + "/?ops", script=AS_BOSS)
+        await tab.until(rows_are("Waiting approvals", 1))
+        link = "document.querySelector('[aria-label=\"Waiting approvals\"] a')"
+        await tab.follow(tab.value(f"{link}.click()"))
+        await tab.until("document.querySelector('#inspector .approval-card')?.checkVisibility()")
+        await tab.press("Approve once")
+        await tab.until("!document.querySelector('.approval-card')")
+        await tab.until_shown("It flies.")
+        assert tab.complaints == []
+
+
 async def test_a_key_is_made_shown_once_and_revoked(devtools: str, tmp_path: Path) -> None:
     async with page(devtools, tmp_path, config=KEYS, env=ENV) as (server, browser, _):
         tab = await browser.tab(server.url + "/?ops", script=AS_BOSS)

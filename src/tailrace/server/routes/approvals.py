@@ -17,7 +17,10 @@ import msgspec
 from aiohttp import web
 
 from tailrace.app.approvals import LOOK_AGAIN_S, WaitingApproval
+from tailrace.app.flow_handlers import step_of
 from tailrace.app.timeline.run_summary import title_of
+from tailrace.flows.definition.public_ids import public_form
+from tailrace.journal.fold import SEQUENCE
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY
@@ -45,6 +48,8 @@ class WaitingBody(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: float
     expires_at: float
     may_answer: bool
+    instance_id: str = ""  # of the sequence whose step `block_id` the run is
+    block_id: str = ""
 
 
 class WaitingList(msgspec.Struct, frozen=True):
@@ -146,6 +151,7 @@ class Approvals:
 
 def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:
     run, asked = waiting
+    instance, block_id = step_of(run)
     return WaitingBody(
         approval_id=asked.approval_id,
         run_id=run.id,
@@ -161,6 +167,8 @@ def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:
         asked_at=asked.asked_at,
         expires_at=asked.expires_at,
         may_answer=identity.may_answer(asked.requester),
+        instance_id=public_form(instance, SEQUENCE),
+        block_id=block_id,
     )
 
 

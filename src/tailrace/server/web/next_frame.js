@@ -1,4 +1,5 @@
-// When to draw: at the next frame. A tab in the background has none, nor has one that goes there before its next.
+// When to draw: at the next frame, or once it is nearly in view. A tab in the background has no frame, nor has one that
+// goes there before its next.
 
 const HIDDEN_MS = 250;
 
@@ -12,4 +13,15 @@ export function atNextFrame(draw) {
   };
   asked[0] = requestAnimationFrame(now);
   asked[1] = setTimeout(now, HIDDEN_MS);
+}
+
+/** Calls `act` once `node` is near the screen. */
+export function onceSeen(node, act) {
+  const look = ([seen]) => {
+    if (!seen.isIntersecting) return;
+    observer.disconnect();
+    act();
+  };
+  const observer = new IntersectionObserver(look, { rootMargin: "50%" });
+  observer.observe(node);
 }

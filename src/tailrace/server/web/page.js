@@ -11,7 +11,6 @@ import { markFound } from "./conversation/found_text.js";
 import { ModelPicker } from "./conversation/models.js";
 import { Scroll } from "./conversation/scroll.js";
 import { shareConversation } from "./conversation/share.js";
-import { tellTitle } from "./conversation/title.js";
 import { isName, newId, read, wordsOf } from "./net/api.js";
 import { onceReached } from "./net/reached.js";
 import { notShown } from "./not_shown.js";
@@ -138,7 +137,9 @@ function changed() {
   byId("heading").textContent = conversation.title || "New conversation";
   byId("more").hidden = !conversation.session;
   byId("yolo").hidden = !conversation.approvesAll;
-  tellTitle({ title: conversation.title, running, waits: conversation.waits });
+  const title = (conversation.title ?? "").replace(/\s+/g, " ").trim();
+  const name = title ? `${title.length > 60 ? `${title.slice(0, 59)}…` : title} · Tailrace` : "Tailrace";
+  document.title = conversation.waits ? `Approval needed · ${name}` : running ? `● ${name}` : name;
   sidebar.changed(conversation.session);
   byId("empty").hidden = byId("log").childElementCount > 0 || Boolean(conversation.session);
 }

@@ -2,6 +2,7 @@
 
 import { RunApprovals } from "../approvals/run_approvals.js";
 import { iconLink } from "../icons.js";
+import { onceSeen } from "../next_frame.js";
 import { Activity } from "./activity.js";
 import { AnswerText } from "./answer_text.js";
 import { make } from "./dom.js";
@@ -13,7 +14,6 @@ import { VersionSwitch } from "../conversation/versions.js";
 import { NextMessages, inputText } from "./next_messages.js";
 import { RunFacts } from "./run_facts.js";
 import { spokenText } from "./speaker.js";
-import { onceSeen } from "./once_seen.js";
 import { ToolCards } from "./tool_cards.js";
 
 export { make };

@@ -1,6 +1,6 @@
 // The tool calls of one run, by their index: being written, waiting, running, ended.
 
-import { onceSeen } from "./once_seen.js";
+import { onceSeen } from "../next_frame.js";
 import { ToolCard } from "./tool_card.js";
 
 export class ToolCards {

@@ -9,8 +9,9 @@ import { canNotify, notify, switchNotifications, wantsNotifications } from "./no
 const PLACES = { web: "", python: "a Python program", mcp: "an MCP host", terminal: "the terminal", editor: "an editor" };
 
 class Inbox {
-  constructor() {
-    this.cards = new Map(); // approval id → {card, node}
+  constructor(place) {
+    this.place = place;
+    this.cards = new Map(); // approval id → {card, node, question}
     this.known = null; // ids that were told before; null: nothing was, yet
     this.feed = new InboxFeed((questions) => this.show(questions), wantsNotifications);
     this.badge = button("", () => this.open(), "inbox-badge");
@@ -28,7 +29,7 @@ class Inbox {
     ]);
     this.dialog.id = "inbox";
     this.dialog.setAttribute("aria-labelledby", this.heading.id);
-    this.dialog.addEventListener("close", () => clearInterval(this.ticking));
+    this.dialog.addEventListener("close", () => this.put());
     this.drawBell();
   }
 
@@ -38,12 +39,13 @@ class Inbox {
     const title = document.querySelector("title");
     new MutationObserver(() => this.tellTitle()).observe(title, { childList: true });
     this.feed.start();
+    setInterval(() => this.tick(), 1000);
   }
 
   open() {
     this.tick();
-    this.ticking = setInterval(() => this.tick(), 1000);
     this.dialog.showModal();
+    for (const { node } of this.cards.values()) this.list.append(node); // in their order
     (this.list.querySelector("button, a") ?? this.dialog.querySelector("button")).focus();
   }
 
@@ -60,6 +62,7 @@ class Inbox {
       this.add(question);
       if (this.known && !this.known.has(question.approval_id)) notify(question, () => this.open());
     }
+    this.put();
     this.known = ids;
     this.empty.hidden = ids.size > 0;
     this.badge.hidden = ids.size === 0;
@@ -74,8 +77,15 @@ class Inbox {
     const [kind, id] = question.session ? ["session", question.session] : ["run", question.run_id];
     const way = link(question.title || "a run", `/?${kind}=${encodeURIComponent(id)}`);
     const node = element("div", [element("p", [way, where ? ` · ${where}` : ""], "inbox-title"), card.node], "inbox-item");
-    this.cards.set(question.approval_id, { card, node });
-    this.list.append(node);
+    this.cards.set(question.approval_id, { card, node, question });
+  }
+
+  /** Each question to its place in the view, or to the list: all of them while that is open. */
+  put() {
+    for (const { node, question } of this.cards.values()) {
+      const place = (!this.dialog.open && this.place(question)) || this.list;
+      if (!place.contains(node)) place.append(node);
+    }
   }
 
   tick() {
@@ -100,7 +110,7 @@ class Inbox {
   }
 }
 
-/** `bar` is where the view has its badge. */
-export function startInbox(bar) {
-  new Inbox().start(bar);
+/** `bar` is where the view has its badge; `place(question)` where it shows one, if it does. */
+export function startInbox(bar, place = () => null) {
+  new Inbox(place).start(bar);
 }

@@ -35,7 +35,8 @@ class Inspector {
     this.bar = make("nav", "inspector-bar", ...waysBack(), this.status);
     this.bar.setAttribute("aria-label", "Tailrace");
     const body = make("div", "inspector-body");
-    root.append(this.bar, body);
+    this.questions = make("div");
+    root.append(this.bar, this.questions, body);
     this.view = new InspectorView(body, ids.length, { fork: (index, item) => this.fork(index, item) });
     this.runs = ids.map((id) => ({ id, timeline: null, events: [] }));
   }
@@ -43,7 +44,7 @@ class Inspector {
   async open() {
     this.offerThinking();
     await Promise.all(this.runs.map((run, index) => this.openRun(run, index).catch((error) => this.fail(run, error))));
-    startInbox(this.bar);
+    startInbox(this.bar, ({ run_id: id }) => this.ids.includes(id) && this.questions);
   }
 
   async openRun(run, index) {

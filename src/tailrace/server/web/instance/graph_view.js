@@ -1,5 +1,5 @@
 // A sequence as a list of its steps, nested as its blocks are, with states and times; beside it the chosen step. Until a
-// person chooses one, it is the one that began last.
+// person chooses one, it is the one that began last, or one that goes on.
 
 import { element } from "../answer/dom.js";
 import { seconds } from "../inspector/words.js";
@@ -43,7 +43,7 @@ export class GraphView {
       this.steps.append(card.node);
       return card.row;
     }
-    const lanes = node.lanes.map((lane) => {
+    const lanes = node.lanes.filter(({ nodes }) => nodes.length).map((lane) => {
       const title = lane.title ? [element("p", [lane.title], "graph-lane-title")] : [];
       return element("div", [...title, this.list(lane.nodes)], "graph-lane");
     });
@@ -69,6 +69,13 @@ export class GraphView {
     for (const card of this.cards.values()) card.choose(card === chosen);
   }
 
+  /** A step that has ended, unless others go on: then one of those, best one that does not wait for a person. */
+  choose(ended) {
+    const open = [...this.cards.values()].filter(({ isOpen }) => isOpen);
+    if (this.pinned || open.includes(this.chosen)) return;
+    this.show(open.findLast(({ works }) => works === "running") ?? open.at(-1) ?? ended);
+  }
+
   /** How long each step took, in seconds, by its id: from the begin of its first iteration to the end of its last. */
   tellTimes(times) {
     for (const [id, card] of this.cards) card.time.textContent = times.has(id) ? seconds(times.get(id)) : "";
@@ -88,7 +95,8 @@ export class GraphView {
     if (event.type === "snapshot") return this.restore(event);
     const step = event.block_id && this.at(event.block_id);
     if (!step) return undefined; // of a block that holds others
-    if (!this.pinned && (event.state === "started" || event.type === "output")) this.show(this.cardOf(event.block_id));
+    const card = this.cardOf(event.block_id);
+    if (!this.pinned && event.state === "started") this.show(card);
     switch (event.type) {
       case "step":
         return step.become(event.state === "started" ? "running" : event.state, event);
@@ -98,7 +106,8 @@ export class GraphView {
         return step.withdraw(event.attempt ?? 1);
       case "output":
         this.names.steps[event.block_id] = event;
-        return step.finish(event.output);
+        step.finish(event.output);
+        return this.choose(card);
       default:
         return undefined;
     }
@@ -108,11 +117,15 @@ export class GraphView {
     for (const [id, text] of Object.entries(texts)) this.at(id)?.add(text, 1);
     for (const [id, output] of Object.entries(outputs)) this.at(id)?.finish(output);
     const last = Object.keys(outputs).at(-1);
-    if (last && !this.pinned) this.show(this.cardOf(last));
+    this.choose(this.cardOf(last ?? ""));
   }
 
-  end() {
-    for (const card of this.cards.values()) card.end();
+  pause(isPaused) {
+    for (const card of this.cards.values()) card.pause(isPaused);
+  }
+
+  end(state) {
+    for (const card of this.cards.values()) card.end(state);
   }
 
   draw() {

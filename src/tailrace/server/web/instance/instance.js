@@ -55,7 +55,7 @@ class InstanceView {
       this.graph = new GraphView(graph, instance, (body) => this.signal(body));
       this.body.append(this.graph.node);
       this.become(instance.state);
-      startInbox(this.bar);
+      startInbox(this.bar, (asked) => asked.instance_id === this.instance.id && this.graph.at(asked.block_id)?.said);
       this.tick();
       this.ticking = setInterval(() => this.tick(), 1000);
       await this.follow();
@@ -108,13 +108,14 @@ class InstanceView {
     this.state = state;
     this.badge.textContent = state;
     this.badge.dataset.state = state;
+    this.graph.pause(state === "paused");
     tellState();
     this.offer();
   }
 
   end({ state, error, usage }) {
     this.become(state);
-    this.graph.end();
+    this.graph.end(state);
     if (error) this.failure.textContent = error.message;
     this.tokens = tokens(usage);
   }

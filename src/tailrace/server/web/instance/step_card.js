@@ -2,11 +2,11 @@
 // streams, the tries and the output.
 
 import { AnswerText } from "../answer/answer_text.js";
-import { element, make } from "../answer/dom.js";
+import { element, link, make } from "../answer/dom.js";
 import { tokens } from "../answer/words.js";
 import { wordsOf } from "../net/api.js";
 
-const MARKS = { pending: "○", running: "●", retrying: "↻", finished: "✓", failed: "✗", cancelled: "–" };
+const MARKS = { pending: "○", running: "●", retrying: "↻", finished: "✓", failed: "✗", cancelled: "–", paused: "‖" };
 const WORST_FIRST = ["failed", "retrying", "running", "cancelled", "finished", "pending"];
 const ORDER = new Intl.Collator("en", { numeric: true }); // [2] before [10]
 const SHORT = /^\S.{0,59}$/;
@@ -16,6 +16,7 @@ export class StepCard {
   constructor({ id, parent, name, title, handler }, items, signal) {
     this.iterations = new Map();
     this.items = items;
+    this.handler = handler;
     this.isForEach = id === `${parent}.${name}`; // no branch leaves it out
     const waits = handler === "wait_signal";
     const isKnown = waits && !title.includes("{{"); // else a template makes the signal's name
@@ -32,6 +33,16 @@ export class StepCard {
     this.node = element("section", [head, this.rows, this.answer?.node ?? ""], "graph-step");
     this.node.setAttribute("aria-label", `step ${name}`);
     this.tell("pending");
+  }
+
+  /** Whether the whole instance is paused. A turn of the agent goes on to its end. */
+  pause(isPaused) {
+    this.isPaused = isPaused && this.handler !== "agent";
+    if (this.iterations.size) this.changed();
+  }
+
+  get isOpen() {
+    return this.state === "running" || this.state === "retrying";
   }
 
   choose(chosen) {
@@ -64,16 +75,20 @@ export class StepCard {
   }
 
   tell(state, states = []) {
+    this.state = state;
     this.answer?.offer([state, ...states].includes("running"));
-    for (const node of [this.node, this.row]) node.dataset.state = state;
-    for (const mark of this.marks) mark.textContent = MARKS[state] ?? "○";
+    const shown = this.isPaused && this.isOpen ? "paused" : state;
+    for (const node of [this.node, this.row]) node.dataset.state = shown;
+    for (const mark of this.marks) mark.textContent = MARKS[shown] ?? "–";
     const done = states.filter((one) => one === "finished").length;
     const all = states.length && Math.max(states.length, this.isForEach && this.items().length);
-    for (const node of this.states) node.textContent = all > 1 ? `${done} of ${all} done` : state === "running" ? this.works : state;
+    for (const node of this.states) node.textContent = all > 1 ? `${done} of ${all} done` : shown === "running" ? this.works : shown;
   }
 
-  end() {
+  /** The instance has. */
+  end(state) {
     this.answer?.offer(false);
+    if (this.state === "pending") this.tell(state === "completed" ? "not taken" : "not reached");
     for (const one of this.iterations.values()) if (one.state === "running" || one.state === "retrying") one.become("cancelled");
   }
 
@@ -162,6 +177,7 @@ class Iteration {
     if (content === undefined && output !== null && output !== undefined) this.said.append(whole(output));
     this.become("finished");
     this.note.textContent = facts.join(" · ");
+    if (output?.run_id) this.note.append(facts.length ? " · " : "", link("Its run", `/?run=${encodeURIComponent(output.run_id)}`));
   }
 
   draw() {

@@ -161,11 +161,11 @@ class OperationsView {
     ];
   }
 
-  /** "benched": it has said for how long it does not want to be asked. */
-  providerState({ calls, is_failing: failing, wait_until: until }) {
-    if (until > this.now) return tag(`benched ${span(Math.ceil(until - this.now))}`, "warn");
+  /** A wait holds for what it was said to: other models and calls may be answered meanwhile. */
+  providerState({ calls, failed, is_failing: failing, wait_until: until }) {
+    if (until > this.now) return tag(`asked us to wait ${span(Math.ceil(until - this.now))}`, "warn");
     if (failing) return tag("failing", "bad");
-    return calls ? tag("answers", "good") : tag("not asked", "");
+    return calls ? tag("answers", failed >= calls / 5 ? "warn" : "good") : tag("not asked", "");
   }
 }
 
