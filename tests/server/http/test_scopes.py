@@ -182,6 +182,22 @@ async def test_another_keys_conversation_is_no_history(tmp_path: Path) -> None:
         assert (await server.json("POST", "/v1/responses", more, headers=key("desk")))[0] == 200
 
 
+async def test_an_instance_is_not_retried_by_a_key_that_may_not_begin_one(tmp_path: Path) -> None:
+    config = CONFIG + "    - {name: clerk, key_env: CLERK_KEY, models: [tailrace]}\n"
+    async with running_server(tmp_path, config=config, env={**ENV, "CLERK_KEY": "secret-of-clerk"}) as server:
+        clerk = {"x-api-key": "secret-of-clerk"}
+        block = {
+            "type": "step",
+            "id": "a",
+            "handler": "llm_call",
+            "params": {"provider": "faulty", "model": "ok", "messages": []},
+        }
+        _, made = await server.json("POST", "/sequences", {"name": "s", "blocks": [block]}, headers=key("desk"))
+        for path, body in (("/instances", {"sequence_id": made["id"]}), ("/instances/ins_x/retry", None)):
+            status, told = await server.json("POST", path, body, headers=clerk)
+            assert (status, told["error"]["kind"]) == (403, "model_not_allowed"), path
+
+
 NAMED: dict[str, Callable[[str], JsonObject]] = {
     "/runs": lambda name: {"input": "Go.", "session": name},
     "/ui/chat": lambda name: {"id": name, "message": {"role": "user", "parts": [{"type": "text", "text": "Go."}]}},
