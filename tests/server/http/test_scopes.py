@@ -182,6 +182,34 @@ async def test_another_keys_conversation_is_no_history(tmp_path: Path) -> None:
         assert (await server.json("POST", "/v1/responses", more, headers=key("desk")))[0] == 200
 
 
+async def test_a_conversation_is_only_its_own_keys_to_change_by_any_route(tmp_path: Path) -> None:
+    """Also before it has a run, and where another key has asked in it first or last."""
+    async with running_server(tmp_path, *[reply("Hi.")] * 3, config=CONFIG, env=ENV) as server:
+        _, empty = await server.json("POST", "/v1/conversations", {"metadata": {}}, headers=key("desk"))
+        _, made = await server.json("POST", "/v1/conversations", {}, headers=key("reader"))
+        await stored(server, "desk", conversation=made["id"])
+        await stored(server, "reader", conversation="c1")
+        await stored(server, "desk", conversation="c1")
+        refused = [
+            (await server.json(method, path.format(name), body, headers=key(caller)))[0]
+            for name, caller in ((empty["id"], "worker"), (made["id"], "desk"), ("c1", "desk"))
+            for method, path, body in (
+                ("PATCH", "/sessions/{}", {"title": "Mine."}),
+                ("POST", "/v1/conversations/{}", {"metadata": {"mine": "yes"}}),
+                ("DELETE", "/v1/conversations/{}/items/in_x", None),
+                ("DELETE", "/v1/conversations/{}", None),
+                ("DELETE", "/sessions/{}", None),
+            )
+        ]
+        assert set(refused) == {403}
+        owners = ((empty["id"], "desk"), (made["id"], "reader"), ("c1", "reader"))
+        for name, owner in owners:
+            status, _ = await server.json("GET", f"/v1/conversations/{name}", headers=key(owner))
+            assert status == 200
+            status, _ = await server.json("DELETE", f"/v1/conversations/{name}", headers=key(owner))
+            assert status == 200
+
+
 async def test_an_instance_is_not_retried_by_a_key_that_may_not_begin_one(tmp_path: Path) -> None:
     config = CONFIG + "    - {name: clerk, key_env: CLERK_KEY, models: [tailrace]}\n"
     async with running_server(tmp_path, config=config, env={**ENV, "CLERK_KEY": "secret-of-clerk"}) as server:
