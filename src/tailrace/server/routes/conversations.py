@@ -226,7 +226,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("POST", one, api.update, body=UpdateBody, answer=_CONVERSATION, errors=(403, 404, 408, 413)),
         route("DELETE", one, api.delete, answer=_DELETED, errors=(403, 404, 409)),
         route("GET", items, api.items, query=ItemsQuery, answer=_ITEMS, errors=(404,)),
-        route("POST", items, api.add_items, body=ItemsBody, answer=_ITEMS, errors=(404, 408, 413)),
+        route("POST", items, api.add_items, body=ItemsBody, answer=_ITEMS, errors=(404, 408, 409, 413)),
         route("GET", f"{items}/{{item_id}}", api.item, answer=_ITEM, errors=(404,)),
         route("DELETE", f"{items}/{{item_id}}", api.delete_item, answer=_CONVERSATION, errors=(404, 409)),
     )

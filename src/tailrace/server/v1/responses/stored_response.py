@@ -410,10 +410,14 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
 
 async def history_in(journal: Journal, session: str, caller: Identity) -> tuple[Message, ...]:
     """The messages of this conversation: those up to the end of its newest run. Keys with the scope `runs` share their
-    conversations; for any other key, another's is 404."""
+    conversations; for any other key, another's is 404. 409 while a response is made in it, as OpenAI's API has it: what
+    went on from before its end would leave out its answer."""
     for run in await journal.runs(session=session, limit=1):
         if not caller.may("runs") and not caller.owns(owner_of(run)):
             raise ApiError(404, f"no such conversation: {session[:80]!r}", param="conversation")
+        if run.state in ("pending", "running"):
+            message = "another response is made in this conversation; ask again when it has ended, or cancel it"
+            raise ApiError(409, message, code="conversation_locked", param="conversation")
         if run.new.kind in (CALL_KIND, TURN_KIND):
             return await history_after(journal, run)
     return ()
