@@ -6,6 +6,7 @@ stream can be resumed at any number, on any connection, by any process.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
@@ -254,7 +255,7 @@ async def response_body(journal: Journal, run: Run, response_id: str = "") -> Js
     if run.first_seq > 1:  # compacted: only the recorded messages have its texts
         entries = await journal.facts(run.id)
     response = StoredResponse(run, response_id=response_id)
-    response.events(entries)
+    await asyncio.to_thread(response.events, entries)  # a long log takes a while: meanwhile the loop serves others
     return response.body
 
 
