@@ -175,7 +175,7 @@ def _judged(key: ServerKey, requests: int, tokens: float, usd: float, now: float
 
 
 def _words(seconds: int) -> str:
-    """Never less than it is: who comes back then is served."""
+    """Rounded up: a client that comes back then is served."""
     if seconds < 120:
         return f"{seconds} s"
     return f"{-(-seconds // 60)} min" if seconds < 7200 else f"{-(-seconds // 3600)} h"
