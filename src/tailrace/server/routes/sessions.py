@@ -146,7 +146,6 @@ class Sessions:
         if cursor is not None:
             await self._check_cursor(name, cursor.run_id, cursor.seq)
         stream = self._pipeline.stream(request)
-        stream.begin()
         feed = SessionFeed(self._pipeline, stream, name, self._summary, reasoning=query.reasoning)
         await feed.send_all(cursor)
         return await stream.end()
