@@ -237,6 +237,18 @@ NAMED: dict[str, Callable[[str], JsonObject]] = {
 }
 
 
+@pytest.mark.parametrize("path", [*NAMED, "/v1/responses"])
+async def test_no_store_is_given_a_session_with_a_name_of_any_length(tmp_path: Path, path: str) -> None:
+    """PostgreSQL has an index of them."""
+    async with running_server(tmp_path, reply("Hello."), config=CONFIG, env=ENV) as server:
+        longest, status = "s" * 257, 0
+        body = {"model": "tailrace", "input": "Go.", "conversation": longest}
+        asked = NAMED[path](longest) if path in NAMED else body
+        async with server.client.post(server.url + path, json=asked, headers=key("ops")) as response:
+            status = response.status
+    assert status == 400
+
+
 @pytest.mark.parametrize("path", NAMED)
 async def test_the_conversation_of_a_chat_is_not_for_every_key(tmp_path: Path, path: str) -> None:
     """What stands in it is told to the model when that chat's user asks next; only an admin may add to it."""
