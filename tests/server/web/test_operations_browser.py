@@ -135,6 +135,9 @@ async def test_a_key_is_made_shown_once_and_revoked(devtools: str, tmp_path: Pat
         await tab.size(1280, 800)
         await tab.press("Close")
         await tab.until(rows_are("Keys today", 3))
+        await tab.size(390, 844)
+        wide = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.querySelector('.view'))"
+        assert await tab.value(wide) == 0, "a table scrolls, the page does not"
         own = {"Authorization": f"Bearer {secret}"}
         assert (await server.json("GET", "/runs", headers=own))[0] == 200
         await tab.press("Revoke deploy")
@@ -175,6 +178,7 @@ async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools
         await tab.size(1280, 800)
         tops = "new Set([...document.querySelectorAll('.ops-filters > *')].map((each) => each.offsetTop)).size"
         assert await tab.value(tops) == 1, "Clear stands beside the filters"
+        assert await tab.value("document.querySelector('thead').clientHeight") < 45, "as high as the heads of other tables"
         await tab.call("DOM.getDocument")
         await tab.value("document.querySelector('[name=q]').focus()")
         await tab.call("Input.insertText", text="ANCHOR")
