@@ -68,6 +68,8 @@ async def test_the_operator_sees_all_and_stops_a_run_and_no_one_else_does(devtoo
         assert await tab.value("document.querySelector('.ops-bar-fill').style.width") != "0%"
         [failed] = await rows(tab, "Last errors")
         assert failed[1] == "And now?"
+        told = await tab.text(".ops-status")
+        assert told.endswith("1 waiting approval, 1 run failed in the last 15 minutes.")
         assert await axe.violations_everywhere(tab, "operations") == []
         for size in ((390, 844), (1280, 800)):
             await tab.size(*size)
