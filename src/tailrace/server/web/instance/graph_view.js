@@ -2,7 +2,7 @@
 // person chooses one, it is the one that began last, or one that goes on.
 
 import { element } from "../answer/dom.js";
-import { seconds } from "../inspector/words.js";
+import { seconds } from "../answer/words.js";
 import { StepCard } from "./step_card.js";
 
 const ITERATIONS = /\[\d+\]/g;
