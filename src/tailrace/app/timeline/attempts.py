@@ -5,10 +5,9 @@ A run has one model that speaks; in a sequence each step has one of its own, tol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
+from tailrace.app.costs import Costs
 from tailrace.app.timeline.board import Board
 from tailrace.app.timeline.items import (
     AttemptItem,
@@ -20,7 +19,7 @@ from tailrace.app.timeline.items import (
     TextItem,
 )
 from tailrace.events import AttemptStarted, RunFailure
-from tailrace.messages import Dialect, Usage
+from tailrace.messages import SpentTokens, Usage
 from tailrace.providers.prices import cost_usd
 from tailrace.runs.view.changes import Spent, TextWithdrawn
 
@@ -62,11 +61,11 @@ class _Speaker(msgspec.Struct):
 
 
 class Attempts:
-    def __init__(self, board: Board, *, claims: int, reasoning: bool, dialects: Mapping[str, Dialect]) -> None:
+    def __init__(self, board: Board, *, claims: int, reasoning: bool, costs: Costs | None) -> None:
         self._board = board
         self._claims = claims
         self._shows_reasoning = reasoning
-        self._dialects = dialects
+        self._costs = costs
         self._speakers: dict[str, _Speaker] = {}
         self._unpaid: dict[tuple[int, str, str], list[_Attempt]] = {}  # without usage, by number, provider and model
         self.compacted = False  # the pieces of the texts are gone, and when they came
@@ -181,10 +180,11 @@ class Attempts:
     def spend(self, change: Spent) -> None:
         waiting = self._unpaid.get((change.attempt, change.provider, change.model))
         attempt = waiting.pop() if waiting else None
-        dialect = (attempt.asked.dialect if attempt is not None else None) or self._dialects.get(
-            change.provider, "chat"
-        )
-        cost = cost_usd(change.model, change.usage, dialect)
+        dialect = attempt.asked.dialect if attempt is not None else None
+        if self._costs is not None:
+            cost = self._costs.price(SpentTokens(change.provider, change.model, change.usage), dialect)
+        else:
+            cost = cost_usd(change.model, change.usage, dialect or "chat")
         self.usage += change.usage
         self._cost = self._cost + cost if self._cost is not None and cost is not None else None
         if attempt is not None:
