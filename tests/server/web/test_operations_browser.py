@@ -180,7 +180,9 @@ async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools
         await tab.size(1280, 800)
         tops = "new Set([...document.querySelectorAll('.ops-filters > *')].map((each) => each.offsetTop)).size"
         assert await tab.value(tops) == 1, "Clear stands beside the filters"
-        assert await tab.value("document.querySelector('thead').clientHeight") < 45, "as high as the heads of other tables"
+        assert await tab.value("document.querySelector('thead').clientHeight") < 45, (
+            "as high as the heads of other tables"
+        )
         await tab.call("DOM.getDocument")
         await tab.value("document.querySelector('[name=q]').focus()")
         await tab.call("Input.insertText", text="ANCHOR")
