@@ -175,6 +175,7 @@ async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools
         await tab.until(rows_are("Runs", 4))
         assert [row[2] for row in await rows(tab, "Runs")] == ["Wait.", "Launch it.", "And now?", "Weigh the anchor."]
         assert [row[6] == "–" for row in await rows(tab, "Runs")] == [False] * 4, "also of what goes on"
+        assert await tab.text(".ops-status") == "4 runs."
         assert {row[8] for row in await rows(tab, "Runs")} == {"–"}, "the models have no price"
         assert await axe.violations_everywhere(tab, "runs") == []
         await tab.size(1280, 800)
