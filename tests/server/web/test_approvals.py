@@ -173,7 +173,9 @@ async def test_a_denial_after_a_reload_is_told_once_too(devtools: str, tmp_path:
         await tab.until(WAITS)
         await tab.press("Deny")
         await answer(tab)
-        cards = await tab.value("[...document.querySelectorAll('.tool')].filter((card) => card.checkVisibility()).length")
+        cards = await tab.value(
+            "[...document.querySelectorAll('.tool')].filter((card) => card.checkVisibility()).length"
+        )
         assert (await line(tab), cards) == ("Denied launch it", 0)
 
 

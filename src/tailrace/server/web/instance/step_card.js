@@ -202,7 +202,7 @@ function whole(output) {
   return text.length < 400 ? scrolled(text) : folded("Output", text);
 }
 
-export const folded = (title, value) => element("details", [element("summary", [title]), scrolled(textOf(value))], "graph-said");
+export const folded = (title, value) => element("details", [element("summary", [title]), scrolled(textOf(value))], "folded");
 
 function scrolled(text) {
   const pre = element("pre", [text]);
