@@ -14,6 +14,7 @@ from tailrace.events import (
     AttemptDiscarded,
     AttemptStarted,
     GatewayNotice,
+    LlmDelta,
     MessageChunk,
     MessageRecorded,
     RunFailure,
@@ -162,3 +163,20 @@ def test_what_an_attempt_cost_is_by_the_prices_of_the_config(tmp_path: Path) -> 
     priced = timeline(ASKED, *log, costs=Costs(load({}, tmp_path)))
     assert (priced.cost_usd, [item.cost_usd for item in priced.items if isinstance(item, AttemptItem)]) == (4.0, [4.0])
     assert timeline(ASKED, *log).cost_usd is None, "no list has a price of it"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "first"), [(("Because", " of tides."), 0.5), (("Because of tides.",), None), (("x" * 201, "y"), None)]
+)
+def test_when_a_step_that_nobody_watched_began_to_answer_is_not_known(
+    pieces: tuple[str, ...], first: float | None
+) -> None:
+    """Its text is written when a viewer comes, or at its end."""
+    log = [(1.0 + at, 1, LlmDelta("a", piece)) for at, piece in enumerate(pieces)]
+    shown = timeline((0.5, 1, AttemptStarted("near", "small", block_id="a")), *log, kind="sequence")
+    (attempt,) = only(shown, AttemptItem)
+    (text,) = only(shown, TextItem)
+    assert isinstance(attempt, AttemptItem)
+    assert isinstance(text, TextItem)
+    assert (attempt.first_token_s, shown.first_token_s) == (first, first and 1.0)
+    assert (text.tokens_per_s is None) is (first is None)

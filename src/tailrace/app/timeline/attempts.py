@@ -25,6 +25,7 @@ from tailrace.runs.view.changes import Spent, TextWithdrawn
 
 STALL_S = 2.0  # a pause between two pieces of one answer that is worth showing
 _CHARS_PER_TOKEN = 4
+_BUFFERED_CHARS = 200  # more of a step's text in one piece was written when a viewer came, or at its end
 
 
 class _Span(msgspec.Struct):
@@ -46,6 +47,8 @@ class _Attempt(msgspec.Struct):
     open: bool = True
     discarded: bool = False
     chars: int = 0  # of the answer's text
+    first_piece: int = 0  # its characters
+    pieces: int = 0
     spans: list[int] = []
     usage: Usage | None = None
 
@@ -69,7 +72,6 @@ class Attempts:
         self._speakers: dict[str, _Speaker] = {}
         self._unpaid: dict[tuple[int, str, str], list[_Attempt]] = {}  # without usage, by number, provider and model
         self.compacted = False  # the pieces of the texts are gone, and when they came
-        self.first_token: float | None = None
         self.usage = Usage()
         self._cost: float | None = 0.0
 
@@ -82,6 +84,12 @@ class Attempts:
     @property
     def cost(self) -> float | None:
         return self._cost if self.usage != Usage() else None
+
+    @property
+    def first_token(self) -> float | None:
+        attempts = (item for item in self._board.items if isinstance(item, AttemptItem))
+        known = ((item.start, item.first_token_s) for item in attempts)
+        return min((began + took for began, took in known if began is not None and took is not None), default=None)
 
     def _speaker(self, block_id: str) -> _Speaker:
         return self._speakers.setdefault(block_id, _Speaker())
@@ -210,6 +218,8 @@ class Attempts:
         speaker.shown += len(text)
         if (attempt := speaker.attempts.get(number)) is not None:
             attempt.chars += len(text)
+            attempt.pieces += 1
+            attempt.first_piece = attempt.first_piece or len(text)
 
     def add_whole(self, text: str, number: int) -> None:
         """A text that did not come in pieces, or whose pieces are gone."""
@@ -229,8 +239,6 @@ class Attempts:
         item = self._board.items[newest.place]
         if isinstance(item, AttemptItem) and item.first_token_s is None:
             self._board.change(newest.place, first_token_s=round(now - newest.start, 3))
-            if self.first_token is None:
-                self.first_token = now
 
     def _open_span(self, speaker: _Speaker, number: int, block_id: str, *, thinking: bool) -> _Span:
         kind = ReasoningItem if thinking else TextItem
@@ -273,10 +281,15 @@ class Attempts:
         for block_id, speaker in self._speakers.items():
             self.close_span(block_id)
             for attempt in speaker.attempts.values():
+                # What no viewer watched is one entry of its step: when it came, and how fast, is not known.
+                if is_buffered := bool(block_id and attempt.chars) and (
+                    attempt.pieces == 1 or attempt.first_piece > _BUFFERED_CHARS
+                ):
+                    self._board.change(attempt.place, first_token_s=None)
                 for place in attempt.spans:
-                    self._measure(place, attempt)
+                    self._measure(place, attempt, is_buffered=is_buffered)
 
-    def _measure(self, place: int, attempt: _Attempt) -> None:
+    def _measure(self, place: int, attempt: _Attempt, *, is_buffered: bool) -> None:
         item = self._board.items[place]
         if not isinstance(item, TextItem | ReasoningItem):
             return
@@ -285,5 +298,5 @@ class Attempts:
             counted = max(0, attempt.usage.output_tokens - attempt.usage.reasoning_tokens)
             tokens = round(counted * item.chars / attempt.chars) or tokens
         took = item.end - item.start if item.end is not None and item.start is not None else 0.0
-        rate = round(tokens / took, 1) if took > 0 else None
+        rate = round(tokens / took, 1) if took > 0 and not is_buffered else None
         self._board.items[place] = msgspec.structs.replace(item, tokens=tokens, tokens_per_s=rate)
