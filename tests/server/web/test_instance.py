@@ -282,6 +282,7 @@ async def test_the_run_of_an_agent_is_answered_in_its_step_and_linked_from_there
         tab = await browser.tab(f"{server.url}/?instance={instance}")
         asked = "document.querySelector('.graph-iteration[data-key=\"[0]\"] .approval-card')"
         await tab.until(f"{asked}?.checkVisibility()")
+        assert await tab.text(".graph-prompt") == "Launch it, please.", "what the step was to do"
         row = "document.querySelector('.graph-row .graph-step-state').textContent"
         await tab.until(f"{row} === 'asking'")
         (question,) = (await server.json("GET", "/approvals"))[1]["data"]

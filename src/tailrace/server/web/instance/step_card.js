@@ -13,7 +13,7 @@ const SHORT = /^\S.{0,59}$/;
 
 export class StepCard {
   /** `items()`: what its iterations are for. */
-  constructor({ id, parent, name, title, handler }, items, signal) {
+  constructor({ id, parent, name, title, handler, prompt }, items, signal) {
     this.iterations = new Map();
     this.items = items;
     this.handler = handler;
@@ -30,7 +30,8 @@ export class StepCard {
     this.row.type = "button";
     this.rows = make("div", "graph-iterations");
     const head = element("div", [this.marks[1], element("b", [name]), element("span", [title || handler], "graph-handler"), this.states[1]], "graph-step-head");
-    this.node = element("section", [head, this.rows, this.answer?.node ?? ""], "graph-step");
+    const asked = prompt?.length > 200 ? folded("Prompt", prompt) : element("p", [prompt ?? ""], "graph-prompt");
+    this.node = element("section", [head, asked, this.rows, this.answer?.node ?? ""], "graph-step");
     this.node.setAttribute("aria-label", `step ${name}`);
     this.tell("pending");
   }
