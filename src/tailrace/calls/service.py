@@ -70,6 +70,11 @@ class CallService(RunHost["_CallExecution"]):
         executed = partial(_CallExecution, self._journal, self._caller, spec, routed) if routed else None
         return await self.start_run(new, execution=executed)
 
+    def begin(self, spec: CallSpec, model: str, durability: Durability, routed: RoutedRequest) -> Run | None:
+        """As `submit` without a session, where `begin_run` can do it."""
+        new = NewRun(CALL_KIND, msgspec.to_builtins(spec), model, durability=durability)
+        return self.begin_run(new, partial(_CallExecution, self._journal, self._caller, spec, routed))
+
     def _execution(self, claimed: ClaimedRun) -> _CallExecution:
         spec = msgspec.convert(claimed.run.new.input, CallSpec)
         asked = msgspec.structs.replace(parse_client_request(spec.body), headers=spec.headers)
