@@ -172,8 +172,9 @@ class CallLog(DeltaLog):
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """A parameter that the provider was found to refuse in this attempt is named too."""
         super().attempt_ended(attempt)
-        if self._route is not None and attempt.error is None:
-            left_out = params_left_out(self._route, self._routed.request)
+        route, request = self._route, self._routed.request
+        if route is not None and attempt.error is None and route.provider.dialect != request.dialect:
+            left_out = params_left_out(route, request)
             for name in [name for name in left_out if name not in self._ignored]:
                 text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
                 self.add(GatewayNotice("ignored", text, {"ignored": name}))
@@ -229,22 +230,20 @@ class CallLog(DeltaLog):
 
     def _add(self, events: Sequence[AnyEvent]) -> None:
         """The record of a plain request has the beginning of a long answer."""
-        kept: list[AnyEvent] = []
-        for event in events if self._flush_every_s else ():
-            if isinstance(event, MessageChunk | ReasoningChunk):
-                room, self._room = self._room, self._room - len(event.text)
-                kept += _chunk(event.text[: max(0, room)], thinking=isinstance(event, ReasoningChunk))
-                if room >= 0 > self._room:
-                    kept.append(GatewayNotice("cut", "The rest of this long answer is on no record."))
-            elif (
-                isinstance(event, MessageRecorded)
-                and message_tokens((event.message,)) * CHARS_PER_TOKEN > MAX_RECORDED_CHARS
-            ):
+        super()._add([kept for event in events for kept in self._within_room(event)] if self._flush_every_s else events)
+
+    def _within_room(self, event: AnyEvent) -> Sequence[AnyEvent]:
+        if event.__class__ is MessageChunk or event.__class__ is ReasoningChunk:
+            room, self._room = self._room, self._room - len(event.text)
+            if self._room >= 0:
+                return (event,)
+            kept = _chunk(event.text[: max(0, room)], thinking=event.__class__ is ReasoningChunk)
+            return [*kept, GatewayNotice("cut", "The rest of this long answer is on no record.")] if room >= 0 else kept
+        if event.__class__ is MessageRecorded:
+            if message_tokens((event.message,)) * CHARS_PER_TOKEN > MAX_RECORDED_CHARS:
                 said = (Text(self.text),) if self.text else ()
-                kept.append(MessageRecorded(Message("assistant", said), event.stop, event.stop_sequence))
-            else:
-                kept.append(event)
-        super()._add(kept if self._flush_every_s else events)
+                return (MessageRecorded(Message("assistant", said), event.stop, event.stop_sequence),)
+        return (event,)
 
     def _is_new(self, event: JsonObject) -> bool:
         """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered
