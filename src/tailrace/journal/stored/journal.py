@@ -135,7 +135,8 @@ class StoredJournal(Database, ViewedJournal):
         self._refuse_later(log.run_id, log.epoch, why)
 
     def _refuse_later(self, run_id: str, epoch: int, why: JournalError) -> None:
-        self._refusals[run_id, epoch] = copy(why)  # without the traceback, which holds all that the run had
+        # Without the traceback, which holds all that the run had.
+        self._refusals[run_id, epoch] = RunSealed(*why.args) if why.__class__ is RunSealed else copy(why)
         if len(self._refusals) > REMEMBERED:
             del self._refusals[next(iter(self._refusals))]
 

@@ -132,7 +132,7 @@ class ResponseRuns:
             set_ignored_header(request, ignored)
             call = CallSpec(asked.body, history, origin, client_request.headers, ignored)
             durability = durability if asked.is_stored else "memory"
-            routed = RoutedRequest(client_request, routes)
+            routed = RoutedRequest(client_request, routes, ignored)
             begun = self._app.calls.begin(call, asked.model, durability, routed) if at_once else None
             submit = partial(self._app.calls.submit, call, model=asked.model, routed=routed)
         if begun is not None:
