@@ -138,7 +138,8 @@ class Transcript:
         moving += map(_in_short, self._held)
         pending = [*map(self._typed, self.steers.pending), *self.asked_next()]
         if pending and self._since is not None:
-            moving += [BLANK, *(NoticeLine(f"next: {sanitized_line(typed, 200)}") for typed in pending)]
+            lines = [f"next: {sanitized_line(typed, 200)}" for typed in pending]
+            moving += [BLANK, *map(NoticeLine, [*lines[:-1], f"{lines[-1]} · Esc takes it back"])]
         if self._command:
             moving.append(NoticeLine(f"{mark} {self._command}"))
         if self.approval is not None:
