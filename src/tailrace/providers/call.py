@@ -8,7 +8,6 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -25,14 +24,15 @@ from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.open_attempt import ResumableAnswer
 from tailrace.providers.provenance import with_maker, without_opaque_items
 from tailrace.providers.reattach import Reattachment
-from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
+from tailrace.providers.retry.continuation import continued, without_calls
 from tailrace.providers.retry.route_order import RouteOrder
 from tailrace.providers.text_only import TextOnlyModels
 from tailrace.system.own_task import finish
+from tailrace.wire.dialects import DIALECTS
+from tailrace.wire.peer_json import object_of
 from tailrace.wire.token_estimate import with_estimate
 
 _STALLS = ("first_token", "idle", "progress")
-_policy_of = attrgetter("policy")
 CANCEL_TIMEOUT_S = 2.0  # for telling a provider that a resumable answer is no longer wanted
 
 
@@ -50,6 +50,7 @@ class CallResult(msgspec.Struct, frozen=True):
     completion: Completion
     attempts: tuple[AttemptOutcome, ...]
     incomplete: Incomplete | None = None
+    begun: tuple[Completion, ...] = ()  # the cut answers from whose text it goes on
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -209,9 +210,9 @@ class _CallInProgress:
         self._request = request
         self._routes = routes
         self._listener = listener
-        self._route_order = RouteOrder(map(_policy_of, routes), caller.rng)
+        self._route_order = RouteOrder((route.policy for route in routes), caller.rng)
         self._outcomes: list[AttemptOutcome] = []
-        self._standing: list[int] = []  # attempts whose text was shown and not withdrawn
+        self._standing: dict[int, Completion] = {}  # what came of attempts whose text was shown and not withdrawn
         self._shown = request.prefill  # that text, and what was shown before the call began
         self._newest: Completion | None = None  # the last answer of which anything came
         self._open_calls: tuple[str, ...] = ()  # of the last answer that made any: still to be done
@@ -318,7 +319,7 @@ class _CallInProgress:
         if self._shown:
             completion = continued(completion, shown=self._shown, removed=attempt.removed)
         completion = with_maker(completion, provider=outcome.provider, model=outcome.model)
-        return CallResult(completion, tuple(self._outcomes))
+        return CallResult(completion, tuple(self._outcomes), begun=tuple(self._standing.values()))
 
     def _end(
         self,
@@ -333,29 +334,22 @@ class _CallInProgress:
     ) -> None:
         """`resumes_later`: a later attempt counts the answer. `resumed`: an earlier process has read some of it."""
         self._silent_s = attempt.silent_s
-        usage, answer_id, answer_model, finish_reason = outcome.usage, "", "", ""
+        usage = outcome.usage
         if received is not None:
-            usage, answer_id = received.usage, received.id
-            answer_model, finish_reason = received.model, received.finish_reason
+            usage, reason = received.usage, received.finish_reason
+            outcome = msgspec.structs.replace(
+                outcome, answer_id=received.id, answer_model=received.model, finish_reason=reason
+            )
             broke_off = interrupted or error is not None
             # A count that comes with the beginning of an answer grows until its end.
-            counted = usage.output_tokens and finish_reason if broke_off else _is_counted(received)
+            counted = usage.output_tokens and reason if broke_off else _is_counted(received)
             if not counted and not resumes_later:
                 usage = with_estimate(usage, self._request, received.message)
-        if resumed is not None and not resumes_later and usage == outcome.usage:
+        if resumed is not None and not resumes_later and usage == Usage():
             usage = resumed.usage
-        ended = AttemptOutcome(
-            outcome.number,
-            outcome.provider,
-            outcome.model,
-            usage,
-            answer_id,
-            answer_model,
-            finish_reason,
-            streamed=attempt.streamed,
-            error=error,
-            interrupted=interrupted,
-            first_token_s=attempt.first_token_s,
+        first_s = attempt.first_token_s
+        ended = msgspec.structs.replace(
+            outcome, usage=usage, streamed=attempt.streamed, error=error, interrupted=interrupted, first_token_s=first_s
         )
         self._outcomes.append(ended)
         self._caller.end_attempt(self._listener, ended)
@@ -377,13 +371,14 @@ class _CallInProgress:
                 unnamed = ("",) if received.has_unnamed_call else ()
                 self._open_calls = (*(call.name for call in received.tool_calls), *unnamed)
         too_long = error.code == ANSWER_TOO_LONG  # the next one would be too
-        if not text.strip():
+        if received is None or not text.strip():
             self._discard(number)
             return self._give_up() if too_long else None
-        self._standing.append(number)
         self._shown += text
+        last = self._outcomes[-1]
+        self._standing[number] = with_maker(received, provider=last.provider, model=last.model)
         match verdict:
-            case "continue" if too_long or (received and not can_be_continued(received)):
+            case "continue" if too_long or not DIALECTS[received.dialect].has_one_answer(received.body):
                 return self._incomplete()
             case "continue":
                 return None
@@ -391,7 +386,7 @@ class _CallInProgress:
                 return self._incomplete()
             case "restart":
                 self._discard(*self._standing)
-                self._standing, self._shown, self._newest, self._open_calls = [], self._request.prefill, None, ()
+                self._standing, self._shown, self._newest, self._open_calls = {}, self._request.prefill, None, ()
                 return self._give_up() if too_long else None
 
     def _discard(self, *numbers: int) -> None:
@@ -465,10 +460,8 @@ async def _request_cancellation(provider: ReattachingProvider, name: str, answer
 
 def _is_counted(answer: Completion) -> bool:
     """Whether the provider has counted the tokens; zero is a count (N171)."""
-    usage, body = answer.usage, answer.body
-    if usage.input_tokens or usage.output_tokens:
-        return True
-    return "usage" in body and isinstance(raw := body["usage"], dict) and bool(raw)
+    usage = answer.usage
+    return bool(usage.input_tokens or usage.output_tokens or object_of(answer.body.get("usage")))
 
 
 def _tried(outcomes: Sequence[AttemptOutcome]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ outside a dialect's folder calls these methods and never compares a dialect's na
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -112,6 +112,10 @@ class WireDialect(ABC):
     @abstractmethod
     def remove_calls(self, body: JsonObject) -> None:
         """Removes the tool calls from a body."""
+
+    def with_thoughts(self, body: JsonObject, thoughts: Sequence[messages.Reasoning]) -> JsonObject:
+        """The body with thoughts of this dialect before its own."""
+        return {**body, self.answer_field: [*(each.native for each in thoughts), *body[self.answer_field]]}
 
     def has_one_answer(self, body: JsonObject) -> bool:
         """Whether the body has one answer at most, which can be continued; several alternatives cannot."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delivery.text.test_markup import plain_text
 from properties import examples
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import (
@@ -27,7 +28,6 @@ from tailrace.delivery.text.markdown import (
     Table,
     blocks,
 )
-from tailrace.delivery.text.markup import plain_text
 from tailrace.integrations.discord.adapter import discord_text
 from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.telegram.markup import telegram_text

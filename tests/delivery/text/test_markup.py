@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from html.parser import HTMLParser
 
 import pytest
@@ -13,11 +14,13 @@ from properties import examples
 from tailrace.delivery.planning.presenter import code_span, fenced
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import Table, blocks
-from tailrace.delivery.text.markup import columns, plain_text
+from tailrace.delivery.text.markup import Flavour, columns, marked_text
 from tailrace.integrations.discord.adapter import discord_literal, discord_text
 from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.telegram.markup import Entity, RichText, telegram_text
 from tailrace.integrations.whatsapp.adapter import whatsapp_markup
+
+plain_text = partial(marked_text, flavour=Flavour())  # the marks of a platform that has none
 
 SAMPLE = """\
 # Title

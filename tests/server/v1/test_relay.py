@@ -178,7 +178,7 @@ async def test_two_texts_of_a_response_are_two_blocks_of_a_message(tmp_path: Pat
     parts: list[JsonObject] = [{"type": "output_text", "text": text, "annotations": []} for text in ("One.", "Two.")]
     item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": parts}
     body = {**RESPONSE, "status": "completed", "output": [item]}
-    events = [*_part_events(0, "One."), *_part_events(1, "Two.")]
+    events = [*part_events(0, "One."), *part_events(1, "Two.")]
     raw = named_stream(
         {"type": "response.created", "response": RESPONSE},
         {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
@@ -194,7 +194,7 @@ async def test_two_texts_of_a_response_are_two_blocks_of_a_message(tmp_path: Pat
     assert [block["text"] for block in streamed["content"]] == ["One.", "Two."]
 
 
-def _part_events(index: int, text: str) -> list[JsonObject]:
+def part_events(index: int, text: str) -> list[JsonObject]:
     place = {"item_id": "msg_1", "output_index": 0, "content_index": index}
     part = {"type": "output_text", "text": "", "annotations": []}
     return [
@@ -241,7 +241,7 @@ CUT: dict[Dialect, list[JsonObject]] = {
             "output_index": 0,
             "item": {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress", "content": []},
         },
-        *_part_events(0, "One, two, ")[:2],
+        *part_events(0, "One, two, ")[:2],
     ],
 }
 REST: dict[Dialect, bytes] = {
@@ -255,7 +255,7 @@ REST: dict[Dialect, bytes] = {
     ),
     "responses": named_stream(
         *CUT["responses"][:2],
-        *_part_events(0, "three."),
+        *part_events(0, "three."),
         {"type": "response.completed", "response": {**RESPONSE, "status": "completed"}},
     ),
 }
@@ -289,7 +289,7 @@ LONG = "".join(f"{number}, " for number in range(100))  # half of it is sent bef
 def _texts(*texts: str, opened: bool) -> list[JsonObject]:
     """Deltas of one message, whose item and part are opened or not."""
     first = CUT["responses"][:2] if opened else CUT["responses"][:1]
-    part = _part_events(0, "")[:1] if opened else []
+    part = part_events(0, "")[:1] if opened else []
     named = {"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0}
     return [*first, *part, *({**named, "delta": text, "logprobs": []} for text in texts)]
 
@@ -332,7 +332,7 @@ def _cut_and_continued(up: Dialect) -> tuple[bytes, bytes]:
         return cut, chat_stream({"delta": {"content": rest}}, {"delta": {}, "finish_reason": "stop"})
     if up == "responses":
         end = {"type": "response.completed", "response": {**RESPONSE, "status": "completed"}}
-        return named_stream(*_texts(first, opened=False)), named_stream(*CUT[up][:2], *_part_events(0, rest), end)
+        return named_stream(*_texts(first, opened=False)), named_stream(*CUT[up][:2], *part_events(0, rest), end)
     delta = {"type": "content_block_delta", "index": 0}
     said = [{**delta, "delta": {"type": "text_delta", "text": text}} for text in (first, rest)]
     stop = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}

@@ -4,18 +4,14 @@ own reader, so that the completion says what its body says."""
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import msgspec
 
-from tailrace.messages import Completion
+from tailrace.messages import Completion, Message, Reasoning
 from tailrace.wire.dialects import DIALECTS
 
 MARK = "tailrace"  # the field in which a joined body says so
-
-
-def can_be_continued(partial: Completion) -> bool:
-    """Whether the answer is one text; several alternatives at once cannot be continued."""
-    return DIALECTS[partial.dialect].has_one_answer(partial.body)
 
 
 def continued(last: Completion, *, shown: str, removed: int) -> Completion:
@@ -36,6 +32,16 @@ def continued(last: Completion, *, shown: str, removed: int) -> Completion:
     if not last.stop_sequence:
         return joined
     return msgspec.structs.replace(joined, finish_reason=last.finish_reason, stop_sequence=last.stop_sequence)
+
+
+def with_thoughts(last: Completion, begun: Sequence[Completion]) -> Completion:
+    """`last`, continued, with what was thought before the cuts. For a client alone: no model gets the thoughts of
+    several attempts back as one message's. Those of another dialect have no place in the provider's own body."""
+    if not (thoughts := [part for cut in begun for part in cut.message.parts if isinstance(part, Reasoning)]):
+        return last
+    own = all(each.dialect == last.dialect and each.native is not None for each in thoughts)
+    body = DIALECTS[last.dialect].with_thoughts(last.body, thoughts) if own else {}
+    return msgspec.structs.replace(last, body=body, message=Message("assistant", (*thoughts, *last.message.parts)))
 
 
 def without_calls(partial: Completion) -> Completion:

@@ -25,6 +25,7 @@ from tailrace.providers.attempt import StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import Verdict
 from tailrace.providers.recovery_log import CURRENT_RUN
+from tailrace.providers.retry.continuation import with_thoughts
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_delta
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Answering, json_response
@@ -89,9 +90,7 @@ class _RawAnswer:
             live.stream = pipeline.stream(call.request, error_frame=live.error_frame)
         else:
             record = CallLog(journal, self._lease, routed, flush_every_s=FLUSH_EVERY_S)
-        request = (
-            with_history(call.history, call.client_request.request) if call.history else call.client_request.request
-        )
+        request = with_history(call.history, call.client_request.request)
         try:
             result = await pipeline.app.caller.complete(request, self._routes, listener=record)
         except ProviderError as exc:
@@ -115,7 +114,7 @@ class _RawAnswer:
             raise broken_off(result.incomplete.error)
         self.begin_attempt(result.provider)
         header = self._call.header(self._run, DIALECTS[result.completion.dialect], ended=time.time())
-        return json_response(self._call.dialect.encode_body(result.completion, header))
+        return json_response(self._call.dialect.encode_body(with_thoughts(result.completion, result.begun), header))
 
     def new_encoder(self, provider: str) -> AnswerEncoder:
         """The answer begins: a parameter that its provider has refused meanwhile is named in its head."""
@@ -154,18 +153,16 @@ class _RawAnswer:
 class _LiveListener(CallLog):
     """Deltas go to the client first, then to the log."""
 
-    __slots__ = ("_encoder", "_provider", "_raw", "stream")
+    __slots__ = ("_encoder", "_raw", "stream")
 
     stream: EventStream
 
     def __init__(self, raw: _RawAnswer, journal: Journal, lease: Lease, routed: RoutedRequest) -> None:
         super().__init__(journal, lease, routed, flush_every_s=FLUSH_EVERY_S)
         self._raw = raw
-        self._provider = ""
         self._encoder: AnswerEncoder | None = None
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
-        self._provider = provider
         dialect = self._raw.begin_attempt(provider)
         if self._encoder is not None:
             self._encoder.new_attempt(provider, dialect)
@@ -174,7 +171,7 @@ class _LiveListener(CallLog):
     def deltas(self, deltas: list[AnyDelta]) -> None:
         encoder = self._encoder
         if encoder is None:
-            encoder = self._encoder = self._raw.new_encoder(self._provider)
+            encoder = self._encoder = self._raw.new_encoder(self._asked[0])
         if data := encoder.encode(deltas):  # until something is sent, an error can still be a status (D52)
             self.stream.send(data)
         super().deltas(deltas)
@@ -207,5 +204,5 @@ class _LiveListener(CallLog):
         return encoder.encode(deltas) + encoder.close(at=time.time())
 
     def error_frame(self, error: ApiError) -> bytes:
-        encoder = self._encoder or self._raw.new_encoder(self._provider)
+        encoder = self._encoder or self._raw.new_encoder(self._asked[0])
         return encoder.encode([error_delta(error)])

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from tailrace.messages import AnyDelta, Completion, EventDelta, File, FinishDelta, JsonObject, ModelRequest
+from tailrace.messages import AnyDelta, Completion, EventDelta, File, FinishDelta, JsonObject, ModelRequest, Reasoning
 from tailrace.wire.chat.client_request import parse_client_request
 from tailrace.wire.chat.completion import STOPS, completion_from_body
 from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.chat.encode import StreamEncoder
 from tailrace.wire.chat.encode_body import chunks_of_body, encode_body
 from tailrace.wire.chat.provider_request import encode_request
+from tailrace.wire.chat.reasoning import text_of_message
 from tailrace.wire.dialect import OptionalField, TextSlot, text_parts
 from tailrace.wire.peer_json import encode_object, objects_of
-from tailrace.wire.reasoning_seal import USUAL_FIELD
+from tailrace.wire.reasoning_seal import TEXT_FIELDS, USUAL_FIELD
 from tailrace.wire.served_dialect import ServedDialect
 from tailrace.wire.translation.message_deltas import message_deltas
 
@@ -74,6 +75,14 @@ class ChatDialect(ServedDialect):
 
     def insert_text(self, body: JsonObject, text: str) -> None:
         _first_message(body)["content"] = text
+
+    def with_thoughts(self, body: JsonObject, thoughts: Sequence[Reasoning]) -> JsonObject:
+        """In the fields in which they came, each of which has the whole text."""
+        choice = body["choices"][0]
+        holders = [choice["message"], *(each.native or {} for each in thoughts)]
+        fields = [field for field in TEXT_FIELDS if any(field in holder for holder in holders)] or [USUAL_FIELD]
+        text = "".join(each.text for each in thoughts) + text_of_message(choice["message"])
+        return {**body, "choices": [{**choice, "message": {**choice["message"], **dict.fromkeys(fields, text)}}]}
 
     def remove_calls(self, body: JsonObject) -> None:
         for choice in objects_of(body.get("choices")):
