@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable
 from typing import Final, NoReturn, Protocol, Self
@@ -16,6 +15,7 @@ from tailrace.messages import MAX_ANSWER_BYTES, AnyDelta, Completion, ErrorDelta
 from tailrace.ports import AnswerStream, RelayTo, StreamDecoder
 from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialect import WireDialect
+from tailrace.wire.peer_json import find_wide
 from tailrace.wire.templates import Template, TemplateDecoder
 
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # of a stream with all its framing
@@ -24,7 +24,6 @@ RELAYED_BYTES, TOKEN_BYTES = 1 << 20, 1 << 10  # and when it is so much; an even
 # One character beyond ASCII makes every other one of its text as wide: four bytes, as many as UTF-8, which a text keeps
 # once it was encoded, and as many in what is made of it.
 WIDE_BYTES: Final = 12
-_find_wide: Final = re.compile(rb"[\x80-\xff]|\\u(?:00[89a-fA-F]|0[1-9a-fA-F]|[1-9a-fA-F])").search  # in JSON
 _ESCAPE_BYTES: Final = 5  # of an escape that is cut in two
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 
@@ -158,7 +157,7 @@ class StreamedAnswer(AnswerStream):
         if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
             self._fail(deltas, last, self._take)
         if self._left < 0:
-            self._chars += sum(map(_chars, deltas))
+            self._chars += sum([len(_text_in(delta)) for delta in deltas])
         self._take(deltas)
         if self._relay_to is not None and not decoder.complete:
             self._relay_next(self._relay_to)
@@ -194,10 +193,9 @@ class StreamedAnswer(AnswerStream):
         """Raises `PeerError` before these bytes make the answer too long. Joins no text that they may make wide."""
         self._relay_to = None
         if not self._char_bytes:
-            parts = self.completion().message.parts
-            self._chars = sum(map(_chars, parts))
-            self._char_bytes = 1 if all(map(_is_narrow, parts)) else WIDE_BYTES
-        if self._char_bytes == 1 and _find_wide(self._newest + data):
+            text = "".join(map(_text_in, self.completion().message.parts))
+            self._chars, self._char_bytes = len(text), 1 if text.isascii() else WIDE_BYTES
+        if self._char_bytes == 1 and find_wide(self._newest + data):
             self._char_bytes = WIDE_BYTES
         self._newest = data[-_ESCAPE_BYTES:]
         if self._chars * self._char_bytes > self._max_bytes:
@@ -251,25 +249,14 @@ class WholeAnswer(AnswerStream):
 
 def check_size(answer: Completion, max_bytes: int) -> None:
     """Raises `PeerError` for one whose text takes more memory than this (O178)."""
-    if sum(_chars(part) * (1 if _is_narrow(part) else WIDE_BYTES) for part in answer.message.parts) > max_bytes:
+    texts = map(_text_in, answer.message.parts)
+    if sum(len(text) * (1 if text.isascii() else WIDE_BYTES) for text in texts) > max_bytes:
         raise _too_long(max_bytes)
 
 
 def _too_long(max_bytes: int) -> PeerError:
     words = f"the answer exceeds {max_bytes} bytes; a text that is not ASCII takes {WIDE_BYTES} for each character"
     return PeerError(words, code=ANSWER_TOO_LONG)
-
-
-def _is_narrow(part: Part) -> bool:
-    return _text_in(part).isascii()
-
-
-def _chars(piece: Part | AnyDelta) -> int:
-    match piece:
-        case messages.Native(item=item) | messages.NativeDelta(item=item):
-            return len(msgspec.json.encode(item))
-        case _:
-            return len(_text_in(piece))
 
 
 def _text_in(piece: Part | AnyDelta) -> str:
@@ -280,6 +267,8 @@ def _text_in(piece: Part | AnyDelta) -> str:
             return text
         case messages.ToolCall(arguments=text) | messages.ToolCallDelta(arguments=text):
             return text
+        case messages.Native(item=item) | messages.NativeDelta(item=item):
+            return msgspec.json.encode(item).decode()
         case _:
             return ""
 
