@@ -435,7 +435,7 @@ class Transcript:
         self._settle_held()
 
     def _stop_words(self, finished: RunFinished) -> str:
-        """By whom, where it was not the user here. A terminal has one name: whether it was this one is `own_stop`."""
+        """Names who stopped the run, unless it was this user (`own_stop`: all terminals have one name)."""
         error = finished.error
         if error is None or (error.by == self._requester and self.own_stop):
             return INTERRUPTED.message
