@@ -70,7 +70,7 @@ class RunFooter:
                 pass
 
     def line(self, finished: RunFinished) -> str:
-        """Empty where no model was called. The number of tries is told where one of them failed."""
+        """Empty where no model was called. Has the number of tries where one of them failed."""
         if not self._tries:
             return ""
         parts = [sanitized_line(self._model, 100)]
