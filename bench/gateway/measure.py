@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -38,9 +39,10 @@ class Effort(msgspec.Struct, frozen=True):
     tries: int  # to find the most paced streams
     pause_tokens: int
     idle: int
+    limit_s: float = float("inf")  # of all programs together; what comes later is left out
 
 
-QUICK = Effort(rounds=1, seconds=0.7, tokens=23, tries=3, pause_tokens=120, idle=200)
+QUICK = Effort(rounds=1, seconds=0.7, tokens=23, tries=3, pause_tokens=120, idle=200, limit_s=105.0)
 WHOLE = Effort(rounds=3, seconds=2.0, tokens=63, tries=7, pause_tokens=1203, idle=400)
 
 
@@ -49,10 +51,14 @@ class Figures(msgspec.Struct):
 
     name: str
     label: str
+    version: str = ""
     requests: float = 0.0  # of one token, per second and core
+    requests_wall: float = 0.0  # the same per second of the clock on the wall, with provider and load on another core
     request_cpu_ms: float = 0.0
     flat: float = 0.0  # tokens per second and core
+    flat_wall: float = 0.0
     paced: float = 0.0  # tokens per second
+    paced_wall_p99_ms: float = 0.0  # from provider to client by the wall, at the most streams
     paced_cpu_us: float = 0.0  # per token, at the most streams
     first_ms: float = 0.0
     idle_kb: float = 0.0
@@ -63,11 +69,13 @@ class Figures(msgspec.Struct):
     failure: str = ""
 
 
-def most(fits: Callable[[int], bool], start: int, tries: int, known: int = 0) -> int:
+def most(fits: Callable[[int], bool], start: int, tries: int, known: int = 0, until: float = float("inf")) -> int:
     """The largest number found to fit, by growing or shrinking from `start` and then halving the gap; 0 for none.
-    `known` fits, and is less than `start`."""
+    `known` fits, and is less than `start`. After `until`, on the monotonic clock, one that fits is enough."""
     low, high, number = known, 0, start
     for _ in range(tries):
+        if low and time.monotonic() > until:
+            break
         if fits(number):
             low = number
         else:
@@ -90,7 +98,7 @@ class Measuring:
     """One program and its figures."""
 
     def __init__(self, running: Running, upstream: Provider, effort: Effort) -> None:
-        self.figures = Figures(running.program.name, running.program.label)
+        self.figures = Figures(running.program.name, running.program.label, running.program.version())
         self._running, self._upstream, self._effort = running, upstream, effort
         self._cpu_s = 0.0  # of the program, in the last run
         self._requests: list[float] = []
@@ -124,6 +132,7 @@ class Measuring:
         seen = self._seen("requests", lambda: self._running.load.requests(16, self._effort.seconds))
         self._requests.append(seen.whole / self._cpu_s)
         self.figures.requests = statistics.median(self._requests)
+        self.figures.requests_wall = max(self.figures.requests_wall, seen.whole / seen.seconds)
         self.figures.request_cpu_ms = 1000 / max(self.figures.requests, 0.001)
 
     def first_token(self) -> None:
@@ -137,6 +146,7 @@ class Measuring:
         seen = self._seen("flat", lambda: self._running.load.flat_out(8, 2000, self._effort.seconds))
         self._flat.append(seen.tokens / self._cpu_s)
         self.figures.flat = statistics.median(self._flat)
+        self.figures.flat_wall = max(self.figures.flat_wall, seen.tokens / seen.seconds)
 
     def _in_step(self, column: str, streams: int, tokens: int) -> Seen:
         running, slices = self._running, Slices(PACE_MS, self._running.program.slice_us)
@@ -144,7 +154,7 @@ class Measuring:
             column, lambda: running.load.in_step(streams, tokens, slices, running.processes(), self._upstream)
         )
 
-    def paced(self) -> None:
+    def paced(self, until: float = float("inf")) -> None:
         """Called again, it looks whether the program carries more than it did: on a shared machine the same token costs
         45 µs of CPU and some minutes later 80, and the minutes of one program are not those of another."""
         effort, best, known = self._effort, self.figures.paced_cpu_us, int(self.figures.paced * PACE_MS / 1000)
@@ -164,9 +174,15 @@ class Measuring:
             return False
 
         self.figures.failure = ""
-        self.figures.paced = most(fits, start, effort.tries, known) * 1000 / PACE_MS
+        self.figures.paced = most(fits, start, effort.tries, known, until) * 1000 / PACE_MS
         self.figures.paced_cpu_us = best
         self.figures.failure = ""  # streams over what it carries may fail
+
+    def paced_by_the_wall(self) -> None:
+        """The same streams as they come in life, with nobody who waits for the program; they begin within a second."""
+        if streams := int(self.figures.paced * PACE_MS / 1000):
+            seen = self._running.load.paced(streams, self._effort.tokens, PACE_MS, 1.0)
+            self.figures.paced_wall_p99_ms = seen.token_ms.p99
 
     def pause(self) -> None:
         """The quietest of three runs counts."""
@@ -182,21 +198,12 @@ class Measuring:
 
 def measure(programs: Sequence[Program], effort: Effort) -> list[Figures]:
     """In the order of `programs`; those that are missing or do not serve are left out, and said on stderr."""
+    deadline = time.monotonic() + effort.limit_s
     with ExitStack() as stack:
         upstream = stack.enter_context(provider(cores_for(1).load))
-        measuring = []
-        for program in programs:
-            if program.missing:
-                say(f"  without {program.name}: {program.missing}")
-                continue
-            say(f"  starting {program.name}")
-            try:
-                running = stack.enter_context(started(program, upstream.port))
-            except NotServing as error:
-                say(f"  without {program.name}: {error}")
-                continue
-            measuring.append(Measuring(running, upstream, effort))
-            measuring[-1].idle()
+        measuring = [Measuring(running, upstream, effort) for running in _all_started(programs, upstream, stack)]
+        for one in measuring:
+            one.idle()
         for one in measuring:
             one.warm_up()
         for turn in range(effort.rounds):
@@ -206,13 +213,39 @@ def measure(programs: Sequence[Program], effort: Effort) -> list[Figures]:
                 one.requests()
                 one.flat_out()
         for turn in range(effort.rounds):
-            for one in measuring:
+            for place, one in enumerate(measuring):
                 say(f"  most paced streams of {one.figures.name}, round {turn + 1} of {effort.rounds}")
-                one.paced()
-        for one in measuring:
-            say(f"  longest pause of {one.figures.name}")
+                now, left = time.monotonic(), len(measuring) - place
+                one.paced(now + (deadline - now) / (left + len(measuring)))  # the last part takes about as long
+        for one in sorted(measuring, key=lambda one: one.figures.name != MINUTE_OF):
+            if time.monotonic() > deadline:
+                say(f"  without the longest pause of {one.figures.name}: the time is up")
+                continue
+            say(f"  the clock on the wall, and the longest pause, of {one.figures.name}")
+            one.paced_by_the_wall()
             one.pause()
     return [one.figures for one in measuring]
+
+
+def _all_started(programs: Sequence[Program], upstream: Provider, stack: ExitStack) -> list[Running]:
+    """All at once: some take half a minute, most of it waiting."""
+    there = []
+    for program in programs:
+        if program.missing:
+            say(f"  without {program.name}: {program.missing}")
+        else:
+            there.append((program, started(program, upstream.port)))
+    say(f"  starting {', '.join(program.name for program, _ in there)}")
+    running = []
+    with ThreadPoolExecutor(max(1, len(there))) as pool:
+        for (program, context), begun in [(each, pool.submit(each[1].__enter__)) for each in there]:
+            try:
+                running.append(begun.result())
+            except NotServing as error:
+                say(f"  without {program.name}: {error}")
+            else:
+                stack.push(context)
+    return running
 
 
 def busy_elsewhere(seconds: float = 0.5) -> float:

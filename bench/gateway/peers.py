@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -36,6 +38,18 @@ def found(name: str) -> str:
     """The command's path; empty when it is not here."""
     named = os.environ.get(f"TAILRACE_BENCH_{name.upper().replace('-', '_')}", "")
     return named or shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin") or ""
+
+
+def version_of(name: str) -> str:
+    """As the program says it, or the Python package that it came with."""
+    program = found(name)
+    python = Path(program).resolve().parent / "python"
+    if python.exists():
+        asking = [str(python), "-c", f"from importlib.metadata import version; print({name!r}, version({name!r}))"]
+    else:
+        asking = [program, "-v" if name == "nginx" else "--version"]
+    done = subprocess.run(asking, capture_output=True, text=True, check=False, timeout=60)
+    return (done.stdout or done.stderr).strip().removeprefix("nginx version: ").partition("\n")[0]
 
 
 def nginx(provider: int, port: int, home: Path) -> list[str]:
@@ -69,7 +83,7 @@ def litellm(provider: int, port: int, home: Path) -> list[str]:
 def peer(name: str, label: str, command: Command) -> Program:
     variable = f"TAILRACE_BENCH_{name.upper().replace('-', '_')}"
     missing = "" if found(name) else f"no {name} on the PATH, and {variable} does not name it"
-    return Program(name, label, command, question("bench"), missing=missing)
+    return Program(name, label, command, question("bench"), missing=missing, version=partial(version_of, name))
 
 
 PEERS = [

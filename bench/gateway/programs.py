@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class Program(msgspec.Struct, frozen=True):
     workers: int = 1
     slice_us: int = 1000
     missing: str = ""
+    version: Callable[[], str] = lambda: f"Tailrace {version('tailrace')}"
 
 
 class NotServing(Exception):
@@ -155,14 +157,14 @@ def prototype(kind: str) -> Command:
     return lambda provider, port, _home: python("-m", "bench.gateway.prototypes", kind, provider, port)
 
 
-def tailrace(workers: int = 1) -> Command:
-    """`tailrace serve` with one provider and nothing else in its config."""
+def tailrace(workers: int = 1, **server: object) -> Command:
+    """`tailrace serve` with one provider and, but for these settings of the server, nothing else in its config."""
 
     def command(provider: int, port: int, home: Path) -> list[str]:
         config = {
             "model": {"provider": "up", "name": "bench"},
             "providers": {"up": {"dialect": "chat", "base_url": f"http://127.0.0.1:{provider}/v1"}},
-            "server": {"drain_s": 0.1},
+            "server": {"drain_s": 0.1, **server},
         }
         (home / "config.yaml").write_bytes(msgspec.json.encode(config))
         return python("-m", "tailrace", "serve", "--port", port, "--workers", workers)
@@ -170,14 +172,21 @@ def tailrace(workers: int = 1) -> Command:
     return command
 
 
+def of_prototype() -> str:
+    return f"aiohttp {version('aiohttp')}, uvloop {version('uvloop')}"
+
+
 OWN = [
-    Program("aiohttp", "prototype: aiohttp on both sides", prototype("aiohttp"), question("up/bench")),
+    Program(
+        "aiohttp", "prototype: aiohttp on both sides", prototype("aiohttp"), question("up/bench"), version=of_prototype
+    ),
     Program(
         "own",
         "prototype: aiohttp server, own client",
         prototype("own"),
         question("up/bench"),
         missing="" if find_spec("httptools") else "httptools is not installed",
+        version=of_prototype,
     ),
     Program("raw", "Tailrace, raw chat → chat", tailrace(), question("up/bench")),
     Program(

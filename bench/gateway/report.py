@@ -105,10 +105,11 @@ def measured(figures: Sequence[Figures]) -> list[list[str]]:
     return [
         [
             figure.label,
-            _bounded(figure, "requests", f"{figure.requests:,.0f}"),
+            f"{_bounded(figure, 'requests', f'{figure.requests:,.0f}')}; {figure.requests_wall:,.0f}",
             f"{figure.request_cpu_ms:.3f}",
-            _bounded(figure, "flat", f"{figure.flat / 1000:,.1f}k"),
+            f"{_bounded(figure, 'flat', f'{figure.flat / 1000:,.1f}k')}; {figure.flat_wall / 1000:,.1f}k",
             _bounded(figure, "paced", f"{figure.paced / 1000:,.1f}k") if figure.paced else "0",
+            f"{figure.paced_wall_p99_ms:.1f} ms" if figure.paced_wall_p99_ms else NONE,
             f"{figure.first_ms:.2f} ms",
             f"{figure.idle_kb:.0f}",
             f"{figure.pause_ms:.1f} ms at {figure.pause_streams:,}" if figure.pause_streams else NONE,
@@ -120,14 +121,15 @@ def measured(figures: Sequence[Figures]) -> list[list[str]]:
 PROMISE_COLUMNS = ["promise", "measured", "asked", "verdict"]
 RATIO_COLUMNS = ["program", "requests, of aiohttp", "flat out, of own client", "paced, of own client", "first token"]
 MEASURED_COLUMNS = [
-    *("program", "requests/s and core", "CPU ms each", "flat out", "paced", "first token p50", "kB per idle stream"),
-    "longest pause, streams",
+    *("program", "requests/s: its core; the wall", "CPU ms each", "flat out: its core; the wall", "paced"),
+    *("p99 of these by the wall", "first token p50", "kB per idle stream", "longest pause, streams"),
 ]
 Section: TypeAlias = tuple[str, list[str], Callable[[Sequence[Figures]], list[list[str]]]]
 SECTIONS: list[Section] = [
     ("what is promised", PROMISE_COLUMNS, promises),
     ("ratios", RATIO_COLUMNS, ratios),
-    ("measured, tokens per second and core", MEASURED_COLUMNS, measured),
+    ("measured, by the program's own time and by the wall", MEASURED_COLUMNS, measured),
+    ("versions", ["program", "version"], lambda figures: [[figure.label, figure.version] for figure in figures]),
 ]
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import pytest
 
 from tailrace.errors import JournalError
 from tailrace.events import Entry, MessageChunk, RunFinished, to_json
+from tailrace.journal import live_tail
 from tailrace.journal.live_tail import (
     AT_ONCE,
     MAX_PAUSE_S,
@@ -165,6 +168,28 @@ def test_few_viewers_have_each_token_in_the_tick_of_its_commit(watched: Watched)
     for seq in range(2, 30):
         watched.say("x")  # the clock stands still, and the loop does nothing else
         assert watched.having(seq) == AT_ONCE
+    watched.end_well()
+
+
+def test_a_token_costs_a_further_viewer_the_call_of_its_own_function_alone(watched: Watched) -> None:
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename == live_tail.__file__:
+            calls.append(frame.f_code.co_name)
+
+    counted: list[list[str]] = []
+    for viewers in (1, AT_ONCE // 2):
+        watched.watch(viewers)
+        sys.setprofile(note)
+        try:
+            watched.say("x")
+        finally:
+            sys.setprofile(None)
+        counted.append(calls[:])
+        calls.clear()
+    assert watched.having(watched.log[-1].seq) == 1 + AT_ONCE // 2
+    assert counted[0] == counted[1] != []
     watched.end_well()
 
 

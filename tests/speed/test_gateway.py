@@ -229,6 +229,10 @@ def test_other_work_is_noticed() -> None:
     assert 0.0 <= busy_elsewhere(0.05) <= 1.0
 
 
+def test_the_search_ends_in_time_with_a_number_that_fits() -> None:
+    assert most(lambda number: number <= 500, 600, tries=16, until=0.0) == 300
+
+
 def test_the_search_gives_up_where_nothing_fits() -> None:
     assert most(lambda _: False, 100, tries=16) == 0
 
@@ -246,7 +250,16 @@ def test_a_further_round_finds_more_and_never_less(fitting: int, found: int) -> 
 
 
 FIGURES = [
-    Figures("aiohttp", "prototype: aiohttp", requests=1000, request_cpu_ms=1.0, flat=100e3, paced=10e3, first_ms=1.0),
+    Figures(
+        "aiohttp",
+        "prototype: aiohttp",
+        "aiohttp 3",
+        requests=1000,
+        request_cpu_ms=1.0,
+        flat=100e3,
+        paced=10e3,
+        first_ms=1.0,
+    ),
     Figures("own", "prototype: own client", requests=2000, request_cpu_ms=0.5, flat=200e3, paced=20e3, first_ms=0.5),
     Figures(
         "raw",
@@ -254,6 +267,7 @@ FIGURES = [
         requests=400,
         request_cpu_ms=2.5,
         flat=170e3,
+        flat_wall=21e3,
         paced=18e3,
         first_ms=1.4,
         idle_kb=24.0,
@@ -282,7 +296,8 @@ def test_the_page_gets_its_figures_between_the_marks(tmp_path: Path) -> None:
     assert text.startswith(f"before\n{BEGIN_MARK}\nMeasured on ")
     assert text.endswith(f"\n{END_MARK}\nafter\n")
     assert "measured before" not in text
-    assert " | ≥ 170.0k | 18.0k | " in beside.read_text(encoding="utf-8")
+    assert " | ≥ 170.0k; 21.0k | 18.0k | " in beside.read_text(encoding="utf-8")
+    assert "\nprototype: aiohttp | aiohttp 3\n" in beside.read_text(encoding="utf-8")
     assert " cores of which other work took 25%, " in text
     write_docs(FIGURES, tmp_path, quick=True, busy=0.25, measured_page=beside)
     assert page.read_text(encoding="utf-8") == text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from types import FrameType
 
 import aiohttp
 import pytest
@@ -14,6 +16,9 @@ from aiohttp import web
 
 from server.http_server import RunningServer, running_server, sse
 from tailrace.errors import Rejected
+from tailrace.events import Entry, MessageChunk, ReasoningChunk
+from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
+from tailrace.ports import Batch, LogPage
 from tailrace.server.app import RouteModule
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
@@ -387,6 +392,57 @@ async def test_shared_events_arrive_like_any_other_and_are_refused_for_a_client_
 
     async with running_server(tmp_path, extra=(playing(play),)) as server:
         assert await body_of(server) == event * 2 + b"data: another\n\ndata: [DONE]\n\n"
+
+
+def page_of(text: str) -> LogPage:
+    return Batch((Entry(1, MessageChunk(text)),)).page
+
+
+async def test_a_page_that_others_are_sent_too_is_one_write_and_no_other_call(tmp_path: Path) -> None:
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        caller = frame if event == "c_call" else frame.f_back  # the write is a function in Python on some loops
+        if event in ("call", "c_call") and caller is not None and caller.f_code.co_name == "_send_page":
+            called.append(frame.f_code.co_name if event == "call" else getattr(argument, "__name__", ""))
+
+    async def play(stream: EventStream) -> None:
+        send, page = stream.page_sender(sse_without_reasoning), page_of("word")
+        assert not send(page)  # the head is not sent
+        stream.begin()
+        assert send(page)
+        sys.setprofile(note)
+        taken = send(page)
+        sys.setprofile(None)
+        assert taken
+        assert not send(page_of("x" * PIECE_BYTES))
+        assert stream.page_sender(sse_with_reasoning)(Batch((Entry(2, ReasoningChunk("why")),)).page)
+
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
+        body = await body_of(server)
+    assert body.count(b"word") == 2
+    assert body.count(b"why") == 1
+    assert [name for name in called if name != "len"] == ["write"]
+
+
+async def test_a_page_is_refused_for_a_client_that_is_behind(tmp_path: Path) -> None:
+    refused = asyncio.Event()
+
+    async def play(stream: EventStream) -> None:
+        stream.begin()
+        send, sent = stream.page_sender(sse_without_reasoning), 0
+        while send(page_of("x" * 8000)):
+            sent += 8000
+            assert sent < 64 << 20
+            await asyncio.sleep(0)
+        assert not stream.takes(0)
+        refused.set()
+
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
+        reader = await deaf(int(server.url.rpartition(":")[2]))
+        async with asyncio.timeout(30):
+            await refused.wait()
+        reader.close()
 
 
 async def test_shared_events_are_refused_for_a_client_that_is_behind(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ _CONDITIONS = {  # by the name in `RunFilter`
     "session": "r.session = ",
     "kind": "r.kind = ",
     "ended_before": "h.ended_at < ",
-    "compacted": "(h.first_seq > 1) = ",
     "before": "r.id < ",
 }
 
@@ -82,6 +81,10 @@ async def list_runs(connection: Connection, **wanted: Unpack[RunFilter]) -> list
         conditions.append(f"h.state = ANY(${len(values)}::text[])")
         if not ENDED.intersection(states):
             conditions.append("h.ended_at IS NULL")  # there is an index of these
+        elif stored.FAILED.issuperset(states):
+            conditions.append(stored.IS_FAILED)  # and of these
+    if (compacted := wanted.get("compacted")) is not None:
+        conditions.append("h.first_seq > 1" if compacted else "h.first_seq = 1")  # of these too, once they have ended
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     limit = wanted.get("limit", RUNS_LIMIT)
     rows = await connection.fetch(f"{_RUN}{where} ORDER BY r.id DESC LIMIT {int(limit)}", *values)
@@ -280,12 +283,13 @@ async def counters(connection: Connection, prefix: str, first: str = "") -> dict
     return {name: value for name, value in rows}  # noqa: C416 - a record is no pair for `dict`
 
 
-# ── sessions: `SESSIONS` reads the index `runs_by_kind` alone ──────────────────────────────────────────────
+# ── sessions: a run after the other by the index `runs_by_kind`, as far as the page goes ──────────────────────
 
 _LAST = "~"  # after every id
-SESSIONS = (
-    "SELECT session, max(id) AS newest, count(*) FROM runs WHERE kind = $1 AND session > '' GROUP BY session"
-    " HAVING max(id) < $2 ORDER BY newest DESC"
+_SESSIONS = (  # `>=` of what can only be equal: of an equation the planner expects too few rows to stop early
+    "SELECT r.session, r.id, (SELECT count(*) FROM runs AS c WHERE c.session = r.session AND c.kind = $1)"
+    " FROM runs AS r WHERE r.kind = $1 AND r.session > '' AND r.id < $2 AND r.id >="
+    " (SELECT max(n.id) FROM runs AS n WHERE n.session = r.session AND n.kind = $1) ORDER BY r.id DESC LIMIT $3"
 )
 _OUTCOMES = (
     "SELECT r.session, r.id, h.state, h.outcome FROM runs AS r JOIN heads AS h ON h.num = r.num"
@@ -303,24 +307,21 @@ async def list_sessions(
 ) -> SessionPage:
     if not is_text(search + (before or "")):
         return SessionPage([], None)
-    named = [tuple(row) for row in await connection.fetch(SESSIONS, kind, before or _LAST)]
-    if not search:
-        page = named[:limit]
-        sessions = await _sessions(connection, kind, [name for name, *_ in page])
-        return SessionPage(sessions, page[-1][1] if len(named) > limit else None)
-    text, until = TextSearch(search), time.monotonic() + MAX_S
-    found: list[str] = []
-    looked_at = runs = 0
-    while looked_at < len(named) and len(found) < limit and runs < MAX_RUNS and time.monotonic() < until:
-        some = named[looked_at : looked_at + SESSIONS_AT_ONCE]
-        matching = await _matching(connection, kind, [name for name, *_ in some], text)
-        for name, _, count in some:
-            looked_at, runs = looked_at + 1, runs + count
+    before, found = before or _LAST, list[str]()
+    text, until, runs = TextSearch(search), time.monotonic() + MAX_S, 0
+    while len(found) < limit and runs < MAX_RUNS and time.monotonic() < until:
+        named = await connection.fetch(_SESSIONS, kind, before, SESSIONS_AT_ONCE if search else limit)
+        names = [name for name, *_ in named]
+        matching = await _matching(connection, kind, names, text) if search else set(names)
+        for name, newest, count in named:
+            before, runs = newest, runs + count
             found += [name] if name in matching else []
             if len(found) == limit:
                 break
-    more = named[looked_at - 1][1] if 0 < looked_at < len(named) else None
-    return SessionPage(await _sessions(connection, kind, found), more)
+        if not named:
+            break
+    has_more = await connection.fetch(_SESSIONS, kind, before, 1)
+    return SessionPage(await _sessions(connection, kind, found), before if has_more else None)
 
 
 async def _matching(connection: Connection, kind: str, sessions: list[str], text: TextSearch) -> set[str]:

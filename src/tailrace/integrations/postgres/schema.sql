@@ -8,7 +8,7 @@ CREATE TABLE runs (
     created_at double precision NOT NULL
 );
 CREATE INDEX runs_by_session ON runs (session, id);
-CREATE INDEX runs_by_kind ON runs (kind, session, id);
+CREATE INDEX runs_by_kind ON runs (kind, id, session);
 CREATE TABLE heads (
     num bigint PRIMARY KEY,
     epoch integer NOT NULL,
@@ -24,7 +24,9 @@ CREATE TABLE heads (
     output_seqs bytea
 ) WITH (fillfactor = 70);
 CREATE INDEX heads_unfinished ON heads (num) WHERE ended_at IS NULL;
+CREATE INDEX heads_failed ON heads (num) WHERE state IN ('failed', 'incomplete', 'parked', 'stopped');
 CREATE INDEX heads_ended ON heads (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX heads_uncompacted ON heads (ended_at) WHERE ended_at IS NOT NULL AND first_seq = 1;
 CREATE TABLE batches (
     run bigint NOT NULL,
     crc bigint NOT NULL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Unpack
@@ -22,17 +22,13 @@ from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Se
 _RUN_COLUMNS = (
     "r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs"
 )
-_JOINED = "FROM runs AS r JOIN heads AS h ON h.num = r.num"
+_JOINED = "FROM runs AS r CROSS JOIN heads AS h ON h.num = r.num"
 _RUN = f"SELECT {_RUN_COLUMNS}, coalesce(h.last_seq, {newest_seq('r.num')}) {_JOINED}"
-_FOUND = f"SELECT {_RUN_COLUMNS}, h.last_seq {_JOINED}"
+_HEADS_FIRST = "FROM heads AS h CROSS JOIN runs AS r ON r.num = h.num"
+_SORTED = 2000  # heads, rather than to look through all runs from the newest on
 
-_CONDITIONS = {  # by the name in `RunFilter`
-    "session": "r.session = ?",
-    "kind": "r.kind = ?",
-    "ended_before": "h.ended_at < ?",
-    "compacted": "(h.first_seq > 1) = ?",
-    "before": "r.id < ?",
-}
+_RUN_CONDITIONS = {"session": "r.session = ?", "kind": "r.kind = ?", "before": "r.id < ?"}  # as in `RunFilter`
+_HEAD_CONDITIONS = {"compacted": "(h.first_seq > 1) = ?", "ended_before": "h.ended_at < ?"}
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -64,24 +60,44 @@ def _run(connection: sqlite3.Connection, found: tuple[Any, ...]) -> Run:
 
 
 def list_runs(connection: sqlite3.Connection, **wanted: Unpack[RunFilter]) -> list[Run]:
-    conditions = [_CONDITIONS[name] for name in _CONDITIONS if wanted.get(name) is not None]
-    values = [wanted.get(name) for name in _CONDITIONS if wanted.get(name) is not None]
+    """However many runs there are, it reads few more than it returns. Newest first there are indexes of all runs, those
+    of a session and those of a kind, and of few heads: runs that have not ended, have failed, are to be compacted."""
+    conditions, values = _conditions(_RUN_CONDITIONS, wanted)
+    of_heads, head_values = _conditions(_HEAD_CONDITIONS, wanted)
+    is_indexed = wanted.get("ended_before") is not None
+    if is_indexed and wanted.get("compacted") is None:
+        of_heads.append("(h.first_seq > 1) IN (0, 1)")  # both parts of the index
     if (states := wanted.get("states")) is not None:
-        conditions.append(f"h.state IN ({', '.join('?' * len(states))})")
-        values += states
-        if not ENDED.intersection(states):
-            conditions.append("h.ended_at IS NULL")  # there is an index of these
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        of_heads.append(f"h.state IN ({', '.join('?' * len(states))})")
+        head_values += states
+        is_open = not ENDED.intersection(states)
+        if is_open or stored_rows.FAILED.issuperset(states):
+            of_heads.append("h.ended_at IS NULL" if is_open else stored_rows.IS_FAILED)
+            is_indexed = True
+    joined = _JOINED
+    if wanted.get("session") is not None:
+        conditions = [condition.replace("r.kind", "+r.kind") for condition in conditions]  # it has runs of few kinds
+    elif is_indexed:
+        count = f"SELECT count(*) FROM (SELECT 1 FROM heads AS h WHERE {' AND '.join(of_heads)} LIMIT {_SORTED})"  # noqa: S608
+        (few,) = connection.execute(count, head_values).fetchone()
+        joined = _HEADS_FIRST if few < _SORTED else _JOINED
+    where = " AND ".join((*conditions, *of_heads)) or "true"
     limit = wanted.get("limit", RUNS_LIMIT)
-    rows = connection.execute(_runs_sql(where), (*values, limit))
+    rows = connection.execute(_runs_sql(f"{joined} WHERE {where}"), (*values, *head_values, limit))
     return [_run(connection, row) for row in rows.fetchall()]
 
 
-def _runs_sql(where: str) -> str:
+def _conditions(known: Mapping[str, str], wanted: RunFilter) -> tuple[list[str], list[Any]]:
+    given = [name for name in known if wanted.get(name) is not None]
+    return [known[name] for name in given], [wanted.get(name) for name in given]
+
+
+def _runs_sql(joined: str) -> str:
     """The rows without a place are looked through once, and not for each run."""
     columns = ", ".join(f"f.{name[2:]}" for name in _RUN_COLUMNS.split(", "))
     return (
-        f"WITH newer AS MATERIALIZED ({NEWER_SEQS}), found AS ({_FOUND}{where} ORDER BY r.id DESC LIMIT ?)"  # noqa: S608
+        f"WITH newer AS MATERIALIZED ({NEWER_SEQS}),"  # noqa: S608
+        f" found AS (SELECT {_RUN_COLUMNS}, h.last_seq {joined} ORDER BY r.id DESC LIMIT ?)"
         f" SELECT {columns}, coalesce(f.last_seq, n.last_seq, {newest_placed_seq('f.num')})"
         " FROM found AS f LEFT JOIN newer AS n ON n.run = f.num ORDER BY f.id DESC"
     )
@@ -261,35 +277,35 @@ def counters(connection: sqlite3.Connection, prefix: str, first: str = "") -> di
     return dict(found.fetchall())
 
 
-# ── sessions: the index `runs_by_kind` has all that their list needs, and no run is read ───────────────────
+# ── sessions: a run after the other by the index `runs_by_kind`, as far as the page goes ──────────────────────
 
 _LAST = "~"  # after every id
-SESSIONS = (
-    "SELECT session, max(id) AS newest FROM runs WHERE kind = ? AND session > '' GROUP BY session"
-    " HAVING newest < ? ORDER BY newest DESC"
+_SESSIONS = (
+    "SELECT r.session, r.id FROM runs AS r WHERE r.kind = ?1 AND r.session > '' AND r.id < ?2 AND r.id ="
+    " (SELECT max(n.id) FROM runs AS n WHERE n.session = r.session AND +n.kind = ?1) ORDER BY r.id DESC"
 )
 _OUTCOMES = (
     "SELECT r.id, h.state, h.outcome FROM runs AS r JOIN heads AS h ON h.num = r.num"
-    " WHERE r.kind = ? AND r.session = ? ORDER BY r.id"
+    " WHERE +r.kind = ? AND r.session = ? ORDER BY r.id"
 )
 _TEXTS = (
     "SELECT r.new, h.outcome FROM runs AS r JOIN heads AS h ON h.num = r.num"
-    " WHERE r.kind = ? AND r.session = ? ORDER BY r.id DESC"
+    " WHERE +r.kind = ? AND r.session = ? ORDER BY r.id DESC"
 )
 
 
 def list_sessions(
     connection: sqlite3.Connection, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
 ) -> SessionPage:
-    named = connection.execute(SESSIONS, (kind, before or _LAST)).fetchall()
     found: list[SessionRuns] = []
     searching = _Searching(connection, kind, search) if search else None
-    for place, (name, newest) in enumerate(named):
-        if searching is None or searching.is_in(name):
-            session = session_of(connection, name, kind)
-            found += [session] if session is not None else []
-        if len(found) == limit or (searching is not None and searching.is_over):
-            return SessionPage(found, newest if place + 1 < len(named) else None)
+    with closing(connection.execute(_SESSIONS, (kind, before or _LAST))) as named:
+        for name, newest in named:
+            if searching is None or searching.is_in(name):
+                session = session_of(connection, name, kind)
+                found += [session] if session is not None else []
+            if len(found) == limit or (searching is not None and searching.is_over):
+                return SessionPage(found, newest if named.fetchone() else None)
     return SessionPage(found, None)
 
 
@@ -326,7 +342,7 @@ def session_of(connection: sqlite3.Connection, session: str, kind: str) -> Sessi
 
 def run_after(connection: sqlite3.Connection, session: str, kind: str, after: str) -> Run | None:
     row: tuple[str] | None = connection.execute(
-        "SELECT id FROM runs WHERE kind = ? AND session = ? AND id > ? ORDER BY id LIMIT 1", (kind, session, after)
+        "SELECT id FROM runs WHERE +kind = ? AND session = ? AND id > ? ORDER BY id LIMIT 1", (kind, session, after)
     ).fetchone()
     return None if row is None else run_of(connection, row[0])
 

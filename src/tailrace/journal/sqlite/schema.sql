@@ -8,7 +8,7 @@ CREATE TABLE runs (
     created_at REAL NOT NULL
 );
 CREATE INDEX runs_by_session ON runs (session, id);
-CREATE INDEX runs_by_kind ON runs (kind, session, id);
+CREATE INDEX runs_by_kind ON runs (kind, id, session);
 CREATE TABLE heads (
     num INTEGER PRIMARY KEY REFERENCES runs,
     state TEXT NOT NULL,
@@ -25,7 +25,8 @@ CREATE TABLE heads (
     claimed_seq INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX heads_unfinished ON heads (num) WHERE ended_at IS NULL;
-CREATE INDEX heads_ended ON heads (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX heads_failed ON heads (num) WHERE state IN ('failed', 'incomplete', 'parked', 'stopped');
+CREATE INDEX heads_ended ON heads ((first_seq > 1), ended_at) WHERE ended_at IS NOT NULL;
 CREATE TABLE batches (
     id INTEGER PRIMARY KEY,
     run INTEGER NOT NULL REFERENCES runs,

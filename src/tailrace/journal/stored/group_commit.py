@@ -96,7 +96,7 @@ class PendingAppend(msgspec.Struct, eq=False):
         if repeats:
             return
         if len(rows) > 1 and (stored_bytes := sum([len(row[EVENTS]) for row in rows])) > MOST_BYTES:
-            self.long, vars(self.batch)["stored_bytes"] = True, stored_bytes  # not joined: viewers read it from storage
+            self.long, self.batch.unjoined_bytes = True, stored_bytes  # viewers read it from storage
             return
         self.batch.stored = rows[0][EVENTS] if len(rows) == 1 else b"".join([row[EVENTS] for row in rows])
         self.long = len(self.batch.stored) > MOST_BYTES

@@ -25,6 +25,8 @@ from tailrace.ports import CRASH_LOOP, NewRun, Run, RunState, StoredLine
 from tailrace.values.validation_words import decoding_problem
 
 MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row
+FAILED: Final[frozenset[RunState]] = frozenset({"failed", "incomplete", "parked", "stopped"})
+IS_FAILED: Final = "h.state IN ('failed', 'incomplete', 'parked', 'stopped')"  # as the index `heads_failed` has it
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(AnyEvent)
 _NEW = msgspec.json.Decoder(NewRun)

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from tailrace.ports import ENDED, Frame, LogPage, Run
+from tailrace.ports import ENDED, Frame, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Handler, Route
@@ -62,11 +62,7 @@ async def stream_log(
     stream = pipeline.stream(request, run_id=log.run_id)
     stream.begin()
     viewer = pipeline.app.journal.tail_pages(log.run_id, after=after, snapshot=snapshot)
-
-    def take(page: LogPage) -> bool:
-        data = page.frames.get(frame)  # for each viewer of each token: all but the first find it there
-        return stream.send_shared(page.framed(frame) if data is None else data)
-
+    take = stream.page_sender(frame)
     async for page in viewer:
         await stream.send_pieces(page.framed(frame))
         del page
