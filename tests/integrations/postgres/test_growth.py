@@ -8,21 +8,23 @@ from typing import Any, cast
 
 import asyncpg
 import msgspec
-from bench.growth.fill import SAMPLES, add_samples, fill_postgres
+from bench.growth.fill import add_samples, fill_postgres
 
 from postgres_server import PostgresServer
 from tailrace.integrations.postgres import queries
 from tailrace.integrations.postgres.address import Connection
 from tailrace.integrations.postgres.store import PostgresJournal
+from tailrace.ports import RunState
 
 RUNS = 20_000
 Query = Callable[[Connection], Awaitable[object]]
+STOPPED: tuple[RunState, ...] = ("stopped",)
 ASKED: dict[str, tuple[int, Query]] = {
     "the newest": (300, partial(queries.list_runs, limit=50)),
     "of a kind": (500, partial(queries.list_runs, kind="agent", limit=50)),
     "of a session": (100, partial(queries.list_runs, session="s1", kind="agent", limit=50)),
     "under way": (0, partial(queries.list_runs, states=("pending", "running", "parked"))),
-    "stopped, which none is": (RUNS // 1000 + 1, partial(queries.list_runs, states=("stopped",))),
+    "stopped, which none is": (RUNS // 1000 + 1, partial(queries.list_runs, states=STOPPED)),
     "to be compacted, which none is": (0, partial(queries.list_runs, ended_before=1.0, compacted=False)),
     "conversations": (4_000, partial(queries.list_sessions, kind="agent", limit=20)),
 }
@@ -54,7 +56,7 @@ async def test_no_list_looks_at_more_rows_than_it_needs(postgres_server: Postgre
     url = postgres_server.url()
     schema = url.partition("schema=")[2]
     await add_samples(partial(PostgresJournal.open, url))
-    fill_postgres(postgres_server.sql, schema, SAMPLES + 2, RUNS)
+    fill_postgres(postgres_server.sql, schema, RUNS)
     connection = await asyncpg.connect(url.partition("?")[0], server_settings={"search_path": schema})
     seen = {}
     try:
