@@ -5,6 +5,9 @@
 An answer of 50,000 characters whose last part comes at 200 tokens a second, drawn as the page draws it: the events go
 through the page's own view of a run, which is drawn once per frame and scrolled to its end. Each kind of text is one
 row; the last ones are the worst for an incremental renderer: a single block that is open all the time.
+
+The processor time of a frame is that of the main thread's whole task, style and layout included, from a trace; on a
+machine with other work the clock's figures say what that work does.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +35,6 @@ CHARACTERS = 50_000
 TOKENS_PER_S = 200
 CHARACTERS_PER_TOKEN = 4
 SECONDS = 5
-BUDGET_MS = 50
 
 TEXTS = {
     "mixed": answer(CHARACTERS),
@@ -89,18 +94,47 @@ async def measure(devtools: str, home: Path, texts: Mapping[str, str] = TEXTS) -
         for name, text in texts.items():
             tab = await browser.tab(server.url + "/")
             arguments = json.dumps([text[:CHARACTERS], TOKENS_PER_S, CHARACTERS_PER_TOKEN, SECONDS])
-            await tab.call("Performance.enable", timeDomain="threadTicks")  # processor time, not the clock
             await tab.value(PREPARE % arguments)
-            before = await busy_s(tab)
-            figures[name] = await tab.value("window.stream()")
-            figures[name]["busy_ms"] = (await busy_s(tab) - before) * 1000
+            async with traced(tab) as trace:
+                figures[name] = await tab.value("window.stream()")
+            figures[name]["processor_ms"] = frame_times(trace)
     return figures
 
 
-async def busy_s(tab: Tab) -> float:
-    """What the main thread has worked."""
-    metrics = (await tab.call("Performance.getMetrics"))["metrics"]
-    return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+@asynccontextmanager
+async def traced(tab: Tab) -> AsyncGenerator[list[dict[str, Any]]]:
+    """The events of the page's process; all of them once the block is left."""
+    found: list[dict[str, Any]] = []
+    whole = asyncio.Event()
+    heard = tab.hear
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        found.extend(params["value"] if method == "Tracing.dataCollected" else ())
+        if method == "Tracing.tracingComplete":
+            whole.set()
+        heard(method, params)
+
+    tab.hear = hear  # type: ignore[method-assign]
+    categories = {"includedCategories": ["toplevel", "devtools.timeline"]}
+    await tab.call("Tracing.start", traceConfig=categories, transferMode="ReportEvents")
+    yield found
+    await tab.call("Tracing.end")
+    await whole.wait()
+
+
+def frame_times(trace: list[dict[str, Any]]) -> list[float]:
+    """How long the main thread worked in each task that fired an animation frame, in ms of its processor time."""
+    frames = [event for event in trace if event["name"] == "FireAnimationFrame" and event.get("ph") == "X"]
+    threads = Counter((event["pid"], event["tid"]) for event in frames)
+    main = threads.most_common(1)[0][0]
+    starts = sorted(event["ts"] for event in frames if (event["pid"], event["tid"]) == main)
+    tasks = {
+        (event["ts"], event["dur"]): event["tdur"] / 1000
+        for event in trace
+        if event["name"].endswith("RunTask") and (event["pid"], event["tid"]) == main and "tdur" in event
+    }
+    fired = ((start, dur, ms) for (start, dur), ms in tasks.items() if bisect_left(starts, start) < len(starts))
+    return sorted(ms for start, dur, ms in fired if starts[bisect_left(starts, start)] <= start + dur)
 
 
 def main() -> Table | None:
@@ -109,16 +143,14 @@ def main() -> Table | None:
         return None
     with tempfile.TemporaryDirectory() as home, chromium.started(Path(home) / "browser") as devtools:
         figures = asyncio.run(measure(devtools, Path(home) / "server"))
-    title = (
-        f"{CHARACTERS:,} characters, the last at {TOKENS_PER_S} tokens a second; by the clock but for the last column"
-    )
-    columns = ("answer", "frames", "median ms", "99 % ms", "worst ms", f"over {BUDGET_MS} ms", "nodes", "processor ms")
+    title = f"{CHARACTERS:,} characters, the last at {TOKENS_PER_S} tokens a second; processor time, then by the clock"
+    columns = ("answer", "frames", "median ms", "99 % ms", "worst ms", "99 % clock", "worst clock", "long", "nodes")
     table = Table(title, *columns)
     for name, figure in figures.items():
-        frames = sorted(figure["frames"])
+        frames, clock = figure["processor_ms"], sorted(figure["frames"])
         last = len(frames) - 1
-        times = (frames[last // 2], frames[last * 99 // 100], frames[last])
-        table.row(name, len(frames), *times, len(figure["long"]), figure["nodes"], figure["busy_ms"] / len(frames))
+        times = (frames[last // 2], frames[last * 99 // 100], frames[last], clock[len(clock) * 99 // 100], clock[-1])
+        table.row(name, len(frames), *times, len(figure["long"]), figure["nodes"])
     return table
 
 

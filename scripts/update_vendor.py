@@ -27,6 +27,7 @@ class Library(NamedTuple):
     file: str = ""
     export: str = ""  # the name of the module's export; "" for a script
     joined: bool = False  # its lines end anywhere between two words, for their length alone: they are one line here
+    left_out: tuple[str, ...] = ()  # languages that are hardly ever asked for: their code has no colours
 
 
 LIBRARIES: Final = (
@@ -35,7 +36,9 @@ LIBRARIES: Final = (
     ),
     Library("dompurify", "3.4.18", "LICENSE", "dist/purify.min.js", "dompurify.js", "createPurifier"),
     Library(
-        "@highlightjs/cdn-assets", "11.12.0", "LICENSE", "highlight.min.js", "highlight.js", "highlighter", joined=True
+        *("@highlightjs/cdn-assets", "11.12.0", "LICENSE", "highlight.min.js", "highlight.js", "highlighter"),
+        joined=True,
+        left_out=("objectivec", "vbnet"),
     ),
     Library("katex", "0.19.1", "LICENSE", "dist/katex.min.js", "katex.js"),
     Library("lucide-static", "1.62.0", "LICENSE"),
@@ -58,6 +61,8 @@ def main() -> None:
         if library.source:
             code = re.sub(r"\n?//# sourceMappingURL=.*", "", files[library.source].decode()).strip()
             code = code.replace("\n", "") if library.joined else code
+            for language in library.left_out:
+                code = re.sub(rf"grmr_{language}:.*?,(?=grmr_)", "", code, count=1)
             (VENDOR / library.file).write_text(module(library, code), encoding="utf-8")
         else:
             (VENDOR / "icons.svg").write_text(sprite(library, files), encoding="utf-8")

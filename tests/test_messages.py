@@ -108,6 +108,13 @@ def test_usage_adds_field_by_field(a: Usage, b: Usage, c: Usage) -> None:
         assert getattr(a + b, name) == getattr(a, name) + getattr(b, name)
 
 
+def test_the_json_of_a_usage_always_has_what_was_asked_and_answered() -> None:
+    """The other counts stand there where there are any. Logs of zeros that were left out are read."""
+    assert msgspec.json.decode(msgspec.json.encode(Usage())) == {"input_tokens": 0, "output_tokens": 0}
+    assert msgspec.json.encode(Usage(3, reasoning_tokens=1)).endswith(b',"output_tokens":0,"reasoning_tokens":1}')
+    assert msgspec.json.decode(b"{}", type=Usage) == Usage()
+
+
 def test_deltas_have_distinct_names_and_are_frozen() -> None:
     tags = [delta.__struct_config__.tag for delta in get_args(AnyDelta)]
     assert sorted(tags) == [
@@ -123,3 +130,9 @@ def test_deltas_have_distinct_names_and_are_frozen() -> None:
         "usage_delta",
     ]
     assert all(delta.__struct_config__.frozen for delta in get_args(AnyDelta))
+
+
+def test_a_usage_says_both_counts_in_json_also_of_a_run_that_failed_before_any_token() -> None:
+    assert msgspec.to_builtins(Usage()) == {"input_tokens": 0, "output_tokens": 0}
+    assert msgspec.json.encode(Usage(11)) == b'{"input_tokens":11,"output_tokens":0}'
+    assert msgspec.json.decode(b"{}", type=Usage) == Usage()

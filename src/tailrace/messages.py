@@ -26,8 +26,8 @@ class Usage(Value, gc=False):
     that broke off before its provider had counted them, or that it never counts, they are an estimate, and
     `estimated_tokens` says of how many of the input's and the output's tokens together that is so."""
 
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: int = msgspec.field(default_factory=int)  # in JSON these two are written also when they are 0
+    output_tokens: int = msgspec.field(default_factory=int)
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0

@@ -61,6 +61,19 @@ def test_a_text_that_came_whole_reaches_the_callback_too(tmp_path: Path) -> None
     assert "".join(piece or "|" for piece in heard) == "Let me see.|Gone.|"
 
 
+def test_a_text_that_no_attempt_could_go_on_with_reaches_the_callback_once(tmp_path: Path) -> None:
+    """The later attempts bring nothing new and are withdrawn; what the first one said stands."""
+    heard: list[str | None] = []
+    cut = Scenario(reply=reply("One two three four five six."), broken=Break("cut", Offset(50, per_cent=True)))
+    with provider(*[cut] * 3) as server:
+        config = config_for(server.url, tmp_path)
+        with AIAgent(config=config, directory=tmp_path, stream_callback=heard.append) as agent:
+            answer = agent.run_conversation("Count.")
+    assert answer["status"] == "incomplete"
+    assert answer["final_response"].startswith("One")
+    assert "".join(piece or "|" for piece in heard).rstrip("| ") == answer["final_response"]
+
+
 @pytest.mark.parametrize(("edits", "name"), [((), "read_file"), (("arguments-first",), "")])
 def test_B38_a_lost_call_is_told_to_programs_and_in_the_answer(
     tmp_path: Path, edits: tuple[str, ...], name: str

@@ -79,6 +79,17 @@ async def test_a_step_where_nobody_can_be_asked_is_denied_at_once(tmp_path: Path
     assert [event.by for event in facts if isinstance(event, ApprovalAnswered)] == [NO_SURFACE]
 
 
+@pytest.mark.parametrize("session", ["a\0b", "s" * 257], ids=["control character", "too long"])
+async def test_a_session_that_not_every_store_takes_fails_its_step(tmp_path: Path, session: str) -> None:
+    async with priced(tmp_path) as (app, provider):
+        said = step("say", {"prompt": "Tell me.", "session": "{{input.session}}"}, "agent")
+        instance = await app.flows.start(sequence(said), {"session": session})
+        end = await app.flows.finished(instance.id)
+        assert provider.requests == []
+    assert end.error is not None
+    assert "session" in end.error.message
+
+
 # ── what they cost ───────────────────────────────────────────────────────────────────────────────────────────
 
 USED = Usage(40, 2)

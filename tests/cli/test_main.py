@@ -226,6 +226,13 @@ def test_a_command_of_other_programs_is_no_question_where_it_stands_alone(
     assert cli._with_command(["setup", "a", "mill"]) == ["chat", "setup", "a", "mill"], "that is a question"
 
 
+def test_the_log_level_may_stand_before_the_command() -> None:
+    assert cli._with_command(["--log-level", "debug", "runs", "--json"]) == ["runs", "--log-level", "debug", "--json"]
+    assert cli._with_command(["--log-level=debug", "acp"]) == ["acp", "--log-level=debug"]
+    assert cli._with_command(["--log-level", "info", "what runs?"]) == ["chat", "--log-level", "info", "what runs?"]
+    assert cli._with_command(["--log-level", "info", "-q", "x"]) == ["chat", "--log-level", "info", "-q", "x"]
+
+
 @pytest.mark.parametrize("word", ["hello", "why?", "what runs here", "chta and more"])
 def test_other_words_are_a_question(word: str) -> None:
     assert cli.near_command(word) is None

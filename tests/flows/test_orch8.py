@@ -86,6 +86,7 @@ async def test_a_loop_of_thinking_and_acting_ends_when_the_model_says_so(tmp_pat
         instance = await ended(flows, document("agent_loop"), given)
     assert (instance.state, instance.error) == ("completed", None)
     assert [(body["tool_name"], body["arguments"]) for body in asked] == [("measure", {"at": "wheel"})]
+    assert asked[0]["context"] == {"instance_id": instance.id, "block_id": "rounds[0].act", "attempt": 1}
     second = server.requests[1].body.decode()
     assert '\\"found\\":{\\"at\\":\\"wheel\\"}' in second
     assert "Seen: null" in server.requests[0].body.decode()

@@ -36,7 +36,7 @@ async def test_N168_a_named_chat_is_asked_and_answers_for_the_run_of_another(tmp
         [question] = here.chat.visible
         assert "rm -rf build" in question.text
         assert "for app" in question.text
-        assert "It stands for 15 min." in question.text
+        assert "Answer within 15 min." in question.text
         await here.press(question.buttons[0].value, user="2")
         await asyncio.sleep(5)
         assert question.buttons == ()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from events.test_events import FACTS, STREAM_EVENTS
 from journal.stores import Store
-from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to_json, event_type
+from tailrace.events import AnyEvent, Entry, GatewayNotice, MessageChunk, RunFinished, entry_to_json, event_type
 from tailrace.journal.live_tail import LONG_BYTES, PAGE_BYTES, PAGE_ENTRIES, WINDOW_ENTRIES, Tail
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.schema import connect
@@ -398,6 +398,23 @@ async def test_O178_a_commit_of_megabytes_is_written_and_no_longer_held(store: S
     finally:
         tracemalloc.stop()
     assert [entry.event for _ in texts for entry in (await anext(viewer)).entries] == texts
+    await journal.close()
+
+
+async def test_O178_a_tail_holds_no_commits_of_megabytes(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+    viewer = journal.tail(run.id)
+    assert await anext(viewer)
+    tracemalloc.start()
+    try:
+        for letter in "abcdefgh":
+            await written(journal, lease, [GatewayNotice("sample", letter * 2**20) for _ in "ab"])
+        gc.collect()
+        made = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, __file__)])
+    finally:
+        tracemalloc.stop()
+    assert sum(trace.size for trace in made.traces) <= 3 * 2**20  # the last commit alone
     await journal.close()
 
 

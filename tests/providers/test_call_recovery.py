@@ -9,7 +9,7 @@ import pytest
 
 from providers.faulty_calls import ASK, DIALECTS, Told, faulty
 from tailrace.config.sections import CallPolicy
-from tailrace.errors import PeerError, Permanent, ProviderError, Retryable, StreamCut
+from tailrace.errors import PeerError, Permanent, ProviderError, Rejected, Retryable, StreamCut
 from tailrace.messages import AnyDelta, Dialect, ToolCallDelta
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller
@@ -253,6 +253,18 @@ async def test_a_permanent_error_after_text_keeps_the_text() -> None:
         assert result.incomplete is not None
         assert isinstance(result.incomplete.error, Permanent)
         assert OK.startswith(result.completion.text)
+
+
+async def test_the_last_word_of_a_provider_after_text_is_its_error() -> None:
+    """Another attempt at it would be refused again. A stand-in that only failed could still answer."""
+    async with faulty("ok+cut@60%", "status-401", "ok+cut@60%", "status-401", "status-500") as bench:
+        result = await bench.call(bench.route(**AGAIN))
+        assert result.incomplete is not None
+        assert (type(result.incomplete.error), len(result.attempts)) == (Rejected, 2)
+        assert result.completion.text
+        result = await bench.call(bench.route(**AGAIN), bench.route(name="stand-in", max_attempts=1))
+        assert result.incomplete is not None
+        assert isinstance(result.incomplete.error, Retryable)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -103,6 +103,17 @@ async def test_a_stream_that_showed_something_works(dialect: Dialect, scenario: 
         assert not bench.refusals.holds("faulty", "ok")
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_route_whose_text_was_continued_whole_streams_the_next_answer(dialect: Dialect) -> None:
+    async with faulty("ok+cut@60%", "ok+cut@0", "ok") as bench:
+        route = bench.route(dialect, **AGAIN)
+        result = await bench.call(route, told=(told := Told()))
+        assert (result.completion.text, told.text) == (OK, OK)
+        assert streamed(bench) == [True, True, False]
+        await bench.call(route)
+        assert streamed(bench)[3:] == [True]
+
+
 async def test_an_interrupt_is_not_followed_by_a_whole_answer() -> None:
     async with faulty() as bench:
         task = asyncio.create_task(bench.call(bench.route(model="ok+stall@0+if-streamed")))

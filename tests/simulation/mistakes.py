@@ -23,7 +23,7 @@ from tailrace.events import Entry, RunFinished, SteerAccepted, SteerCommitted, S
 from tailrace.events.steers import Steers
 from tailrace.flows.engine.nodes import Again, Choice, Fan
 from tailrace.flows.engine.plan import Plan
-from tailrace.flows.steps.llm_call import LlmCall
+from tailrace.flows.engine.runner import InstanceRunner
 from tailrace.gateway.inbound.recent_ids import RecentIds
 from tailrace.journal import live_tail
 from tailrace.journal.live_tail import EntryViewer, Tail
@@ -411,7 +411,10 @@ def unlimited_key() -> Planted:
     lambda world: is_calm(world) and any(ask.budget and len(ask.said) > 1 for ask in world.asks),
 )
 def unlimited_sequence() -> Planted:
-    yield LlmCall, "_check_budget", lambda _call, _step: None
+    async def unchecked(*_step: object) -> None:
+        pass
+
+    yield InstanceRunner, "_check_budget", unchecked
 
 
 def steered(world: World) -> bool:

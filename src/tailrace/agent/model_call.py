@@ -209,7 +209,7 @@ class ModelCall:
         return msgspec.structs.replace(request, messages=context.repaired(self._sent))
 
     def _takes_no_images(self) -> bool:
-        """Whether every model that may be asked has said so: what earlier turns brought is not sent in vain again."""
+        """Whether every model that may be asked is known to refuse images: then those of earlier turns are left out."""
         routes = self._settings.routes
         return self._caller.text_only.holds_all((route.provider.name, route.model) for route in routes)
 

@@ -115,16 +115,7 @@ class AgentService(RunHost["_TurnExecution"]):
         is waited for. `busy: steer` waits: `app.steering` asks first whether a run takes the message."""
         if session and spec.spoken_by is None and await self._has_speakers(session):
             spec = msgspec.structs.replace(spec, spoken_by=spoken_from_elsewhere(spec.requester))
-        spec = self.as_stored(spec)
-        new = NewRun(
-            kind=TURN_KIND,
-            input=msgspec.to_builtins(spec),
-            model=spec.model,
-            session=session,
-            idempotency_key=idempotency_key,
-            durability=durability or self._durability,
-            deadline_at=deadline_at,
-        )
+        new = self._new_turn(spec, session, idempotency_key, durability, deadline_at)
         before = self.tasks_of(session) if session else {}
         unwanted = [run_id for run_id in before if _takes_place_of(spec, self._hosted[run_id].run)]
         run = await self._journal.create(new) if later else await self.start_run(new)
@@ -132,6 +123,22 @@ class AgentService(RunHost["_TurnExecution"]):
             for run_id in reversed(unwanted):  # those that wait first: none of them has its turn when the oldest ends
                 await self.stop(run_id, by=spec.requester, newer=True)
         return run
+
+    def begin(self, spec: TurnSpec, durability: Durability) -> Run | None:
+        """As `submit` without a session, where `begin_run` can do it."""
+        return self.begin_run(self._new_turn(spec, durability=durability))
+
+    def _new_turn(
+        self,
+        spec: TurnSpec,
+        session: str = "",
+        idempotency_key: str = "",
+        durability: Durability | None = None,
+        deadline_at: float | None = None,
+    ) -> NewRun:
+        turn = msgspec.to_builtins(self.as_stored(spec))
+        durability = durability or self._durability
+        return NewRun(TURN_KIND, turn, spec.model, session, idempotency_key, durability, deadline_at)
 
     async def _has_speakers(self, session: str) -> bool:
         """Whether the messages of the session say whose they are, as those of a shared chat do."""

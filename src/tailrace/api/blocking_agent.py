@@ -25,7 +25,7 @@ from tailrace.config.load import Config, load
 from tailrace.config.presets import PRESETS
 from tailrace.config.sections import ProviderSettings
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.events import AnyEvent, ApprovalAsked, RunFailure
+from tailrace.events import ApprovalAsked, Entry, RunFailure
 from tailrace.messages import JsonObject, ModelRequest, Usage
 from tailrace.wire.dialects import CHAT
 
@@ -143,7 +143,7 @@ class AIAgent:
         what the model wanted to do and was denied, refused or lost). Raises `TailraceError` where the agent cannot be
         opened, nothing was asked, or the run was set aside."""
         self._ensure_open()
-        happened: queue.SimpleQueue[AnyEvent | _Question | None] = queue.SimpleQueue()  # None: nothing more comes
+        happened: queue.SimpleQueue[Entry | _Question | None] = queue.SimpleQueue()  # None: nothing more comes
         future = asyncio.run_coroutine_threadsafe(self._converse(text, happened.put), self._loop)
         pieces = CallbackText()
         try:
@@ -151,7 +151,7 @@ class AIAgent:
                 if isinstance(item, _Question):
                     self._ask(item)
                 else:
-                    for happening in pieces.of_event(item):
+                    for happening in pieces.of_entry(item):
                         with suppress(Exception):  # a caller's callback must not break the turn
                             self._call_back(happening)
             return future.result()
@@ -242,7 +242,7 @@ class AIAgent:
 
     # ── in the loop ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _converse(self, text: str, put: Callable[[AnyEvent | _Question | None], None]) -> JsonObject:
+    async def _converse(self, text: str, put: Callable[[Entry | _Question | None], None]) -> JsonObject:
         async def ask(asked: ApprovalAsked) -> Answer:
             question = _Question(asked, concurrent.futures.Future())
             put(question)
@@ -250,8 +250,8 @@ class AIAgent:
 
         try:
             async with self._agent.stream(text, on_approval=ask if self.on_approval is not None else None) as run:
-                async for event in run:
-                    put(event)
+                async for entry in run.entries:
+                    put(entry)
                 result = await run.result()
             return await self._as_dict(result)
         except ConfigError as exc:  # as Hermes tells it

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from tailrace.events import AnyEvent, Entry
+from tailrace.events import Entry
 from tailrace.messages import JsonObject
 from tailrace.runs.view import RunView, changes
 
@@ -40,8 +40,8 @@ class CallbackText:
         self._view = RunView()
         self._is_open = True  # None is still to come
 
-    def of_event(self, event: AnyEvent) -> Iterator[ForCallback]:
-        for change in self._view.apply(Entry(0, event)):
+    def of_entry(self, entry: Entry) -> Iterator[ForCallback]:
+        for change in self._view.apply(entry):
             match change:
                 case changes.TextGrew(text=text, final=final):
                     if text:

@@ -159,14 +159,13 @@ def _place(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, (parts.hostname or "").lower(), parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
-_STEP: Final = "step/"  # before the idempotency key of a step's turn: a client's begins with its name and a colon
+_STEP: Final = "step"  # before the idempotency key of a step's turn: a client's begins with its name and a colon
 
 
 def step_of(turn: Run) -> tuple[str, str]:
     """The run of the instance, and the block, that began a turn; empty for any other."""
-    key = turn.new.idempotency_key
-    _, instance, block_id, *_ = key.split("/") if key.startswith(_STEP) else ("", "", "")
-    return instance, block_id
+    kind, *names = turn.new.idempotency_key.split("/")
+    return (names[0], names[1]) if kind == _STEP and len(names) == 3 else ("", "")
 
 
 class AgentTurns:
@@ -188,7 +187,7 @@ class AgentTurns:
             reachable=self._can_ask(),
             busy="queue",
         )
-        key = f"{_STEP}{step.key}/{step.number}"
+        key = f"{_STEP}/{step.key}/{step.number}"
         run = await self._agents.submit(spec, session=params.session, idempotency_key=key)
         if run.state not in ENDED and run.id not in self._agents.running:
             await self._agents.recover()  # begun by a process that is no more

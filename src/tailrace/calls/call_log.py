@@ -69,10 +69,12 @@ REQUEST_LEASE_S: Final = 86_400.0  # of a plain request: no other process can ta
 
 
 class RoutedRequest(msgspec.Struct, frozen=True):
-    """A client's request and where it can go."""
+    """A client's request and where it can go. `ignored`: the parameters that the first provider does not get, where
+    that is known."""
 
     request: ClientRequest
     routes: Sequence[Route]
+    ignored: tuple[str, ...] | None = None
 
 
 class LoggedCall(msgspec.Struct, frozen=True):
@@ -149,6 +151,7 @@ class CallLog(DeltaLog):
         self._relays = False  # viewers see its provider's own events
         self._routed = routed
         self._route: Route | None = None  # of the attempt under way
+        self._first_ignored = routed.ignored  # until the first attempt
         self._ignored: tuple[str, ...] = ()  # the parameters that the log names as not sent to its provider
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
@@ -166,14 +169,18 @@ class CallLog(DeltaLog):
                 break
         if self._route is None:
             return super().started(provider, model)
-        self._ignored = params_left_out(self._route, self._routed.request)
+        ignored, self._first_ignored = self._first_ignored, None
+        if ignored is None or self._route is not self._routed.routes[0]:
+            ignored = params_left_out(self._route, self._routed.request)
+        self._ignored = ignored
         return AttemptStarted(provider, model, dialect=self._route.provider.dialect, ignored=self._ignored)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """A parameter that the provider was found to refuse in this attempt is named too."""
         super().attempt_ended(attempt)
-        if self._route is not None and attempt.error is None:
-            left_out = params_left_out(self._route, self._routed.request)
+        route, request = self._route, self._routed.request
+        if route is not None and attempt.error is None and route.provider.dialect != request.dialect:
+            left_out = params_left_out(route, request)
             for name in [name for name in left_out if name not in self._ignored]:
                 text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
                 self.add(GatewayNotice("ignored", text, {"ignored": name}))
@@ -229,22 +236,21 @@ class CallLog(DeltaLog):
 
     def _add(self, events: Sequence[AnyEvent]) -> None:
         """The record of a plain request has the beginning of a long answer."""
-        kept: list[AnyEvent] = []
-        for event in events if self._flush_every_s else ():
-            if isinstance(event, MessageChunk | ReasoningChunk):
-                room, self._room = self._room, self._room - len(event.text)
-                kept += _chunk(event.text[: max(0, room)], thinking=isinstance(event, ReasoningChunk))
-                if room >= 0 > self._room:
-                    kept.append(GatewayNotice("cut", "The rest of this long answer is on no record."))
-            elif (
-                isinstance(event, MessageRecorded)
-                and message_tokens((event.message,)) * CHARS_PER_TOKEN > MAX_RECORDED_CHARS
-            ):
-                said = (Text(self.text),) if self.text else ()
-                kept.append(MessageRecorded(Message("assistant", said), event.stop, event.stop_sequence))
-            else:
-                kept.append(event)
-        super()._add(kept if self._flush_every_s else events)
+        super()._add([kept for event in events for kept in self._within_room(event)] if self._flush_every_s else events)
+
+    def _within_room(self, event: AnyEvent) -> Sequence[AnyEvent]:
+        if event.__class__ is MessageChunk or event.__class__ is ReasoningChunk:
+            room, self._room = self._room, self._room - len(event.text)
+            if self._room >= 0:
+                return (event,)
+            kept = _chunk(event.text[: max(0, room)], thinking=event.__class__ is ReasoningChunk)
+            return [*kept, GatewayNotice("cut", "The rest of this long answer is on no record.")] if room >= 0 else kept
+        if event.__class__ is not MessageRecorded:
+            return (event,)
+        if message_tokens((event.message,)) * CHARS_PER_TOKEN <= MAX_RECORDED_CHARS:
+            return (event,)
+        said = (Text(self.text),) if self.text else ()
+        return (MessageRecorded(Message("assistant", said), event.stop, event.stop_sequence),)
 
     def _is_new(self, event: JsonObject) -> bool:
         """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered

@@ -41,6 +41,11 @@ class CallSpec(Value):
     headers: dict[str, str] = msgspec.field(default_factory=dict)  # of the request, for a provider of its dialect
     ignored: tuple[str, ...] = ()  # parameters that are not sent to the model
 
+    def as_input(self) -> JsonObject:
+        """The input of the run, which shares the body and the origin: a stream holds neither twice."""
+        rest = msgspec.to_builtins(msgspec.structs.replace(self, body={}, origin={}))
+        return {**rest, "body": self.body, "origin": self.origin}
+
 
 class CallService(RunHost["_CallExecution"]):
     """The raw calls of this process that outlive their requests."""
@@ -66,9 +71,14 @@ class CallService(RunHost["_CallExecution"]):
     ) -> Run:
         """A call that has begun; it goes on whether or not anything watches it. `routed`, the spec's body as it was
         parsed, saves parsing it again."""
-        new = NewRun(CALL_KIND, msgspec.to_builtins(spec), model, session, durability=durability)
+        new = NewRun(CALL_KIND, spec.as_input(), model, session, durability=durability)
         executed = partial(_CallExecution, self._journal, self._caller, spec, routed) if routed else None
         return await self.start_run(new, execution=executed)
+
+    def begin(self, spec: CallSpec, model: str, durability: Durability, routed: RoutedRequest) -> Run | None:
+        """As `submit` without a session, where `begin_run` can do it."""
+        new = NewRun(CALL_KIND, spec.as_input(), model, durability=durability)
+        return self.begin_run(new, partial(_CallExecution, self._journal, self._caller, spec, routed))
 
     def _execution(self, claimed: ClaimedRun) -> _CallExecution:
         spec = msgspec.convert(claimed.run.new.input, CallSpec)

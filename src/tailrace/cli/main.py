@@ -166,6 +166,10 @@ def _with_command(argv: list[str]) -> list[str]:
     if not argv:
         return [DEFAULT_COMMAND]
     first = argv[0]
+    if first.partition("=")[0] == "--log-level":  # every command takes it, so it may stand before each
+        count = 1 if "=" in first else 2
+        command, *rest = _with_command(argv[count:])
+        return [command, *argv[:count], *rest]
     if first in COMMANDS or first in {"-h", "--help", "--version"} or (_is_word(first) and first in all_commands()):
         return argv
     if first == "help" or argv in (["version"], ["-v"], ["-V"]):

@@ -41,7 +41,7 @@ def require_writable_store(config: Config) -> None:
 
 
 def model_problems(config: Config) -> Iterator[str]:
-    """Why a configured model cannot be asked, such as a key that is not set: else the first user is told."""
+    """Why a configured model cannot be asked, such as a key that is not set: else the first user would find out."""
     for model, problem in _unaskable_models(config):
         yield f"model {model} cannot be asked: {with_place(problem, config)}"
 

@@ -368,7 +368,7 @@ class GatewayStreamConsumer:
             self._suspend_if_asking()
 
     async def _named(self, entry: Entry) -> Entry:
-        """A question says for whom it is. The platform is asked where the run does not know the name."""
+        """Adds the requester's name to a question that lacks it, as the platform knows the requester."""
         asked = entry.event
         if not isinstance(asked, ApprovalAsked) or asked.requester_name:
             return entry

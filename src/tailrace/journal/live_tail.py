@@ -154,7 +154,7 @@ def _cut(batches: Sequence[Batch], entries: Sequence[Entry]) -> Batch:
 
 
 def _weight(batch: Batch) -> int:
-    return len(batch) + len(batch.stored) // LONG_BYTES
+    return len(batch) + (len(batch.stored) + batch.unjoined_bytes) // LONG_BYTES
 
 
 def _is_page(entries: int, stored_bytes: int) -> bool:

@@ -117,6 +117,9 @@ class MemoryFirst(ViewedJournal):
             return self._start_once(journal, new, owner, lease_s)
         return journal.start(new, owner, lease_s=lease_s)
 
+    def begin(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease] | None:
+        return None if new.durability == "memory" else self._storage.begin(new, owner, lease_s=lease_s)
+
     async def _start_once(
         self, journal: MemoryRuns | Storage, new: NewRun, owner: str, lease_s: float
     ) -> tuple[Run, Lease | None]:

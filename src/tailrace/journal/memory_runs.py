@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.errors import JournalError, RunNotFound, RunOwned, StaleEpoch
 from tailrace.events import AnyEvent, Entry, RunFinished, RunStarted
-from tailrace.journal.fold import Fold, fold, is_fact
+from tailrace.journal.fold import fold, is_fact
 from tailrace.journal.live_tail import NOTHING, PAGE_LINES, Tail, ViewedJournal, next_page_end
 from tailrace.journal.open_log import OpenLog, new_run_id
 from tailrace.journal.stored.commit_times import TickTimes
@@ -32,14 +32,14 @@ class MemoryRun:
 
     __slots__ = ("_run", "_tail", "idempotency_key", "is_observed", "log", "shown", "signalled", "signals", "times")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, first: Entry) -> None:
         self._run = run
         self.idempotency_key = run.new.idempotency_key
         self._tail: Tail | None = None
         self.is_observed = False  # a viewer or a reader has asked for its entries
-        self.log = OpenLog(run.id, run.claims, Fold())
-        self.shown: list[Entry] = []  # what viewers may see
-        self.times = TickTimes()
+        self.log = OpenLog(run.id, run.claims, fold((first,)))
+        self.shown = [first]  # what viewers may see
+        self.times = TickTimes(first.seq, run.created_at)
         self.signals: list[Signal] = []
         self.signalled = Waiters()
 
@@ -51,14 +51,6 @@ class MemoryRun:
         """The whole run with its end, which viewers do not see yet."""
         run = msgspec.structs.replace(self._run, state=finished.status, owner="", finished=finished, last_seq=end.seq)
         return EndedRun(run, [*self.shown, *self.log.pending], self.times.with_end(end.seq, at))
-
-    def append_shown(self, events: Sequence[AnyEvent], attempt: int, at: float) -> int:
-        """Shows the entries at once, where the run is not observed: no viewer can see the difference."""
-        first_seq = self.log.seq + 1
-        seq = self.log.append(events, attempt, self.shown)
-        if seq >= first_seq:
-            self.times.add(first_seq, at)
-        return seq
 
     def show(self, at: float) -> None:
         """What is pending can be seen from now on."""
@@ -117,8 +109,7 @@ class MemoryRuns(ViewedJournal):
         at = self._clock()
         run_id = new_run_id(at, after=self._newest if new.session else "")
         run = Run(run_id, new, "running", 1, 1, created_at=at, claims=1, owner=owner)
-        self.live[run_id] = begun = MemoryRun(run)
-        begun.append_shown((RunStarted(new.kind, new.model, new.session, at),), 1, at)
+        self.live[run_id] = MemoryRun(run, Entry(1, RunStarted(new.kind, new.model, new.session, at)))
         if new.idempotency_key:
             self._by_key[new.idempotency_key] = run_id
         if new.session:
@@ -157,9 +148,11 @@ class MemoryRuns(ViewedJournal):
         return partial(self._append_to, self._open(lease.run_id))
 
     def _append_to(self, known: MemoryRun, attempt: int, events: Sequence[AnyEvent]) -> int:
-        if not known.is_observed:
-            return known.append_shown(events, attempt, self._clock())
-        seq = known.log.append(events, attempt)
+        log = known.log
+        if not known.is_observed and events:  # shown at once: no viewer can see the difference
+            known.times.add(log.seq + 1, self._clock())
+            return log.append(events, attempt, known.shown)
+        seq = log.append(events, attempt)
         self._queue(known)
         return seq
 

@@ -157,6 +157,12 @@ class RunStore(Protocol):
         """Creates and claims the run in one commit, so that no other process can claim it in between. The lease is None
         where the idempotency key names an existing run."""
 
+    def begin(self, _new: NewRun, _owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease] | None:  # noqa: ARG002
+        """As `start`, without a wait: the run is created by the commit of its first entries, which `commit` waits for,
+        and its writers and viewers learn of a failure as of any other entry. None where only `start` can tell what
+        comes before it: in a session, with an idempotency key, or while storage fails."""
+        return None
+
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
         """Fences off the previous owner. Raises `RunOwned` while another owner is alive and its lease has not expired
         (the same owner may claim again), `RunSealed` when the run has ended, `RunParked`."""

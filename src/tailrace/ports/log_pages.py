@@ -69,6 +69,7 @@ class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the d
     encoded once: for storage, or by the first viewer."""
 
     stored: bytes = b""  # the JSON of these events, a line each, where a commit has encoded them
+    unjoined_bytes: int = 0  # how long that is, where it is too long to be held in one piece
     sources: tuple[Batch, ...] = ()  # the batches of which this one is all, or the end
 
     @_Kept
@@ -85,7 +86,7 @@ class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the d
         """How long these entries are as they are stored."""
         if self.sources and not self.stored:
             return sum(batch.stored_bytes for batch in self.sources)  # or a little more, where this is the end of them
-        return len(self.stored) or sum(map(len, self.lines))
+        return len(self.stored) or self.unjoined_bytes or sum(map(len, self.lines))
 
     @_Kept
     def page(self) -> LogPage:

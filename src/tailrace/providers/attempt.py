@@ -170,7 +170,7 @@ class Attempt:
         except ProviderError:
             memory.acquit(*place)
             raise
-        if not known:
+        if not known and not self._shown:  # what was shown may be its own: then it streams
             memory.remember(*place, refused=False)
         return completion
 

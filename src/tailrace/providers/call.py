@@ -438,9 +438,9 @@ class _CallInProgress:
         return without_opaque_items(kept)
 
     def _error(self) -> ProviderError:
-        """The error to show for all that failed: it can be retried if any of them can."""
-        errors = [outcome.error for outcome in self._outcomes if outcome.error is not None]
-        error = next((error for error in reversed(errors) if isinstance(error, Retryable)), errors[-1])
+        """The error to show for all that failed: it can be retried if the last one of any provider can."""
+        last = {(one.provider, one.model): one.error for one in self._outcomes if one.error is not None}.values()
+        error = next((error for error in reversed(last) if isinstance(error, Retryable)), next(reversed(last)))
         error.tried = _tried(self._outcomes)
         return error
 

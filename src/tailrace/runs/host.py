@@ -26,13 +26,13 @@ from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, 
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, UsageRecorded
 from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.ports import Journal, Lease, NewRun, Run
-from tailrace.providers.open_attempt import OpenAttempt, ResumableAnswer, open_attempts
+from tailrace.providers.open_attempt import OpenAttempt, open_attempts
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.charged_to import CHARGED_TO, charged_to
 from tailrace.runs.failures import unexpected_failure
 from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, HeldLease
 from tailrace.runs.processes import Processes, RunShare
-from tailrace.runs.recovery import MAX_KILLS, ClaimedRun, ended, finished, recover, seal_as, take_over
+from tailrace.runs.recovery import MAX_KILLS, ClaimedRun, LeftCalls, ended, finished, recover, seal_as, take_over
 from tailrace.runs.recovery import stop as stop_run
 from tailrace.runs.signals import stop_failure, stop_signal
 
@@ -52,16 +52,6 @@ class Execution(Protocol):
         """Executes the run and seals it; returns how it ended, None where it was left unfinished. Cancelled, it leaves
         the run as it is: another process goes on with it. Raises `StaleEpoch` or `RunSealed` where the lease is lost;
         anything else it raises fails the run."""
-
-
-class LeftCalls(Protocol):
-    """What becomes of the model calls that dead processes left behind."""
-
-    def count(self, lost: UsageRecorded) -> None:
-        """Counts what an attempt has used that ended with its process, once it is on record."""
-
-    async def cancel(self, answer: ResumableAnswer) -> None:
-        """Tells the provider to stop making an answer of a run that has ended. Raises `TailraceError`."""
 
 
 E = TypeVar("E", bound=Execution)
@@ -175,6 +165,14 @@ class RunHost(ABC, Generic[E]):
             entries = [Entry(run.last_seq + number, event) for number, event in enumerate(events, 1)]
             self._go_on(ClaimedRun(run, lease, entries, asked_at), execution)
         return run
+
+    def begin_run(self, new: NewRun, execution: Callable[[ClaimedRun], E] | None = None) -> Run | None:
+        """As `start_run`, for a caller that waits for what the run logs: the run goes on while it is recorded. None
+        where that cannot be, and `start_run` is for it."""
+        if self._closed or (begun := self._journal.begin(new, self._owner, lease_s=self._lease_s)) is None:
+            return None
+        self._go_on(ClaimedRun(*begun), execution)
+        return begun[0]
 
     async def _hand_over_lease(self, run: Run, lease: Lease) -> None:
         """Releases a run that was begun while this process ends: another one goes on with it at once. Raises

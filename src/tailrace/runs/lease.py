@@ -18,7 +18,7 @@ TOGETHER_S = 0.1  # renewals that are due within so long are one commit: each by
 
 
 class HeldLease:
-    """Renews the lease while the block runs; afterwards gives the run back unless it has ended. A task begins when the
+    """Renews the lease while the block runs; then releases the run unless it is `finished`. A task begins when the
     first renewal is due: most runs are shorter. `asked_at`: when the lease was asked for, on the loop's clock; from
     then, however long storage took, each renewal is due.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -26,7 +26,7 @@ from tailrace.events import (
 )
 from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import CRASH_LOOP, Batch, Journal, Lease, LogPage, Run
-from tailrace.providers.open_attempt import open_attempts
+from tailrace.providers.open_attempt import ResumableAnswer, open_attempts
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.signals import stop_failure, stop_signal
 
@@ -43,6 +43,16 @@ class ClaimedRun(msgspec.Struct, frozen=True):
     entries: Sequence[Entry] = ()  # its log so far; empty where it begins here
     asked_at: float | None = None  # when the lease was asked for, on the loop's clock; None: just now
     lost: tuple[UsageRecorded, ...] = ()  # what of it an attempt has used that ended with the dead process
+
+
+class LeftCalls(Protocol):
+    """What becomes of the model calls that dead processes left behind."""
+
+    def count(self, lost: UsageRecorded) -> None:
+        """Counts what an attempt has used that ended with its process, once it is on record."""
+
+    async def cancel(self, answer: ResumableAnswer) -> None:
+        """Tells the provider to stop making an answer of a run that has ended. Raises `TailraceError`."""
 
 
 async def recover(

@@ -299,7 +299,7 @@ class WorkerProcesses:
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _stop(self) -> None:
-        """The first time workers are told to stop in order, then to end at once."""
+        """The first call asks the workers to drain, a second one to end at once."""
         first = self._stop_by is None
         by = time.monotonic() + (self._grace_s if first else QUIT_S)
         for slot in self._slots:

@@ -84,12 +84,8 @@ class TextRedactor:
                 word -= 1
             if size - word <= _MAX_WORD_CHARS:
                 keep = min(keep, word)
-        return self._before_match(data, keep)
-
-    def _before_match(self, data: str, keep: int) -> int:
-        """A complete secret that straddles the cut stays whole: it is held together with what follows."""
-        cut = [found.start() for found in self.matches(data) if found.start() < keep < found.end()]
-        return cut[0] if cut else keep
+        # A complete secret that straddles the cut stays whole: it is held together with what follows.
+        return next((found.start() for found in self.matches(data) if found.start() < keep < found.end()), keep)
 
     @property
     def idle(self) -> bool:
@@ -102,25 +98,20 @@ class RedactingStream:
 
     def __init__(self, redactor: TextRedactor, held: str = "") -> None:
         self._redactor = redactor
-        self._held = held
+        self.held = held  # the end of the text so far, which may be the beginning of a secret
 
     def copy(self) -> RedactingStream:
         """One in the same state."""
-        return RedactingStream(self._redactor, self._held)
-
-    @property
-    def holds(self) -> bool:
-        """The end of the text so far may be the beginning of a secret."""
-        return bool(self._held)
+        return RedactingStream(self._redactor, self.held)
 
     def feed(self, text: str) -> str:
         if not text or self._redactor.pattern is None:  # idle, without a call for each token
             return text
-        data = self._held + text
+        data = self.held + text
         keep = self._redactor.held_from(data)
-        self._held = data[keep:]
+        self.held = data[keep:]
         return self._redactor.redact(data[:keep])
 
     def close(self) -> str:
-        held, self._held = self._held, ""
+        held, self.held = self.held, ""
         return self._redactor.redact(held) if held else ""

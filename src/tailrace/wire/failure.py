@@ -97,6 +97,8 @@ def failure_in(body: JsonObject, *, status: int | None = None) -> ErrorDelta | N
 
 def _from_object(error: JsonObject, status: int | None) -> ErrorDelta:
     code, type_ = error.get("code"), error.get("type")
+    if status is None and isinstance(raw := error.get("raw_status_code"), int):  # Mistral's
+        status = raw
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
         status = code if status is None or status < 400 else status
         code = ""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from app.timeline.timed_log import ASKED, BEGAN, finished, only, timeline
+from app.timeline.timed_log import ASKED, BEGAN, Timed, finished, only, timeline
+from tailrace.app.costs import Costs
 from tailrace.app.timeline.items import AttemptItem, FailoverItem, StallItem, TakeoverItem, TextItem
+from tailrace.config.load import load
 from tailrace.events import (
     AttemptDiscarded,
     AttemptStarted,
     GatewayNotice,
+    LlmDelta,
     MessageChunk,
     MessageRecorded,
     RunFailure,
     RunFinished,
+    UsageRecorded,
 )
-from tailrace.messages import Message, ToolCall, assistant
+from tailrace.messages import Message, ToolCall, Usage, assistant
 
 
 def test_a_cut_goes_on_elsewhere_and_says_why() -> None:
@@ -147,3 +153,30 @@ def test_a_failed_run_says_why_its_last_attempt_failed() -> None:
     )
     attempt = next(item for item in shown.items if isinstance(item, AttemptItem))
     assert (attempt.outcome, attempt.reason, shown.error) == ("failed", "the provider is gone", failure)
+
+
+def test_what_an_attempt_cost_is_by_the_prices_of_the_config(tmp_path: Path) -> None:
+    own = "providers: {home: {dialect: chat, base_url: 'http://127.0.0.1:1', prices: {own: {input: 2, output: 4}}}}"
+    (tmp_path / "config.yaml").write_text(own, encoding="utf-8")
+    spent = Usage(1_000_000, 500_000)
+    log: list[Timed] = [(0.1, 1, AttemptStarted("home", "own")), (1.0, 1, UsageRecorded(spent, "home", "own"))]
+    priced = timeline(ASKED, *log, costs=Costs(load({}, tmp_path)))
+    assert (priced.cost_usd, [item.cost_usd for item in priced.items if isinstance(item, AttemptItem)]) == (4.0, [4.0])
+    assert timeline(ASKED, *log).cost_usd is None, "no list has a price of it"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "first"), [(("Because", " of tides."), 0.5), (("Because of tides.",), None), (("x" * 201, "y"), None)]
+)
+def test_when_a_step_that_nobody_watched_began_to_answer_is_not_known(
+    pieces: tuple[str, ...], first: float | None
+) -> None:
+    """Its text is written when a viewer comes, or at its end."""
+    log = [(1.0 + at, 1, LlmDelta("a", piece)) for at, piece in enumerate(pieces)]
+    shown = timeline((0.5, 1, AttemptStarted("near", "small", block_id="a")), *log, kind="sequence")
+    (attempt,) = only(shown, AttemptItem)
+    (text,) = only(shown, TextItem)
+    assert isinstance(attempt, AttemptItem)
+    assert isinstance(text, TextItem)
+    assert (attempt.first_token_s, shown.first_token_s) == (first, first and 1.0)
+    assert (text.tokens_per_s is None) is (first is None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tailrace.app.costs import Costs
 from tailrace.app.timeline import AnyItem, Timeline, timeline_of
 from tailrace.events import AnyEvent, Entry, MessageRecorded, RunFinished, RunStarted
 from tailrace.messages import Usage, user
@@ -30,11 +31,13 @@ def run_of(entries: Sequence[Entry], *, kind: str = "agent", claims: int = 1) ->
     )
 
 
-def timeline(*timed: Timed, kind: str = "agent", claims: int = 1, reasoning: bool = False) -> Timeline:
+def timeline(
+    *timed: Timed, kind: str = "agent", claims: int = 1, reasoning: bool = False, costs: Costs | None = None
+) -> Timeline:
     log: list[Timed] = [(0.0, 1, RunStarted(kind, at=BEGAN)), *timed]
     entries = [Entry(seq, event, attempt) for seq, (_, attempt, event) in enumerate(log, 1)]
     times = [(seq, BEGAN + at) for seq, (at, _, _) in enumerate(log, 1)]
-    return timeline_of(run_of(entries, kind=kind, claims=claims), entries, times, reasoning=reasoning)
+    return timeline_of(run_of(entries, kind=kind, claims=claims), entries, times, reasoning=reasoning, costs=costs)
 
 
 def only(shown: Timeline, *kinds: type[AnyItem]) -> list[AnyItem]:

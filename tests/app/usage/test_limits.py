@@ -18,7 +18,9 @@ from tailrace.config.load import load
 from tailrace.config.sections import ServerKey
 from tailrace.errors import Permanent
 from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import ModelRequest, SpentTokens, Usage, user
+from tailrace.ports import Journal
 from tailrace.providers.attempt import Route
 from tailrace.runs.charged_to import CHARGED_TO
 from tailrace.testing.scripted.provider import ScriptedProvider
@@ -34,11 +36,11 @@ class Clock:
         return self.now
 
 
-def limits(key: ServerKey, journal: MemoryJournal, clock: Clock) -> KeyLimits:
+def limits(key: ServerKey, journal: Journal, clock: Clock) -> KeyLimits:
     return limits_of([key], journal, clock)
 
 
-def limits_of(keys: Iterable[ServerKey], journal: MemoryJournal, clock: Clock) -> KeyLimits:
+def limits_of(keys: Iterable[ServerKey], journal: Journal, clock: Clock) -> KeyLimits:
     limits = KeyLimits(journal, UsageLedger(journal, Costs(load({}, Path()))), clock=clock)
     limits.take_keys(keys)
     return limits
@@ -190,6 +192,19 @@ async def test_what_a_killed_process_had_reserved_expires() -> None:
     await (await entered(door)).__aexit__(None, None, None)
     await expire_usage(journal, clock.now, keep_s=None)
     assert set((await journal.counters("reserved\t")).values()) == {0.0}
+
+
+async def test_a_call_that_is_cancelled_while_it_reserves_gives_it_back(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    call = asyncio.create_task(entered(limits(ServerKey("ci", "CI_KEY", tokens_per_day=1000), journal, Clock())))
+    await asyncio.sleep(0)  # it waits for the store
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await journal.add_to_counters({"another": 0.0})  # after what was under way
+    reserved = await journal.counters("reserved\t")
+    assert set(reserved.values()) == {0.0}
+    await journal.close()
 
 
 async def test_a_call_without_a_budget_is_not_looked_at() -> None:

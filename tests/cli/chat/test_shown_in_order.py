@@ -15,7 +15,7 @@ from tailrace.agent.turn_spec import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.cli.chat.run_printer import RunPrinter
 from tailrace.config.load import load
-from tailrace.events import MessageChunk, MessageStop, RunFinished, ToolCallChunk
+from tailrace.events import MessageChunk, MessageStop, ReasoningChunk, RunFinished, ToolCallChunk
 from tailrace.messages import user
 from tailrace.ports import NewRun
 from tailrace.testing.provider import FaultyProvider, call, reply
@@ -59,6 +59,16 @@ async def test_what_is_not_shown_breaks_no_line(tmp_path: Path, verbose: bool, s
         assert await _watched(app, run.id, verbose=verbose) == shown
 
 
+async def test_reasoning_ends_its_line_before_what_follows(tmp_path: Path) -> None:
+    async with open_app(load({}, tmp_path)) as app:
+        run, lease = await app.journal.start(NewRun("agent"), "me")
+        assert lease is not None
+        said = (ReasoningChunk("Let me "), ReasoningChunk("think."), MessageChunk("Four."), MessageStop(final=True))
+        app.journal.append(lease, said)
+        await app.journal.seal(lease, RunFinished("completed", "Four."))
+        assert await _watched(app, run.id, reasoning=True) == "Let me think.\nFour.\n"
+
+
 async def _shown_at_once(home: Path, server: FaultyProvider) -> str:
     """What a run looks like whose whole log is there when it is looked at, as on a busy machine."""
     provider = {"dialect": "chat", "base_url": server.openai_url, "backoff_s": 0.001, "idle_timeout_s": 2}
@@ -70,13 +80,14 @@ async def _shown_at_once(home: Path, server: FaultyProvider) -> str:
         return await _watched(app, run.id)
 
 
-async def _watched(app: App, run_id: str, *, verbose: bool = False) -> str:
+async def _watched(app: App, run_id: str, *, verbose: bool = False, reasoning: bool = False) -> str:
     """What is on a terminal when the run has been watched there."""
     reader, writer = pty.openpty()
     tty.setraw(writer)
     with os.fdopen(reader, "rb", buffering=0) as shown, os.fdopen(writer, "w", encoding="utf-8") as screen:
         with redirect_stdout(screen), redirect_stderr(screen):
-            printer = RunPrinter(app.journal, app.config, streamed=True, as_json=False, verbose=verbose)
+            shown_too = {"verbose": verbose, "reasoning": reasoning}
+            printer = RunPrinter(app.journal, app.config, streamed=True, as_json=False, **shown_too)
             await printer.watch(run_id)
         screen.write(END)
         screen.flush()

@@ -137,7 +137,7 @@ async def test_what_has_not_the_form_of_a_token_is_refused_before_anything_is_as
         code, said = await add(tmp_path, "telegram", "--set", f"base_url={telegram.url}", **variables)
         assert telegram.calls == []
     assert (code, "sk-some" in said) == (2, False)
-    assert said.startswith("error: this has not the form of a bot's token")
+    assert said.startswith("error: this does not look like a bot's token")
     assert (tmp_path / "config.yaml").read_text() == CONFIG
 
 

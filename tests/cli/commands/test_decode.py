@@ -152,10 +152,18 @@ def test_D50_an_error_in_the_stream_exits_1_and_keeps_its_text() -> None:
     assert outcome.err == "error: -: slow down\n"
 
 
-def test_a_plain_error_body_is_an_error() -> None:
-    outcome = decode_bytes(b'{"error":{"message":"bad key","type":"invalid_request_error","code":"invalid_api_key"}}')
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"error": {"message": "no logprobs", "type": "invalid_request_error", "code": "invalid_api_key"}},
+        {"code": "3051", "message": "no logprobs", "object": "error", "raw_status_code": 400, "type": "invalid_args"},
+        {"code": 400, "message": "no logprobs", "type": "Bad Request"},
+    ],
+)
+def test_a_plain_error_body_is_an_error(error: dict[str, Any]) -> None:
+    outcome = decode_bytes(json.dumps(error).encode())
     assert outcome.code == 1
-    assert outcome.lines[0]["error"] == {"kind": "permanent", "message": "bad key"}
+    assert outcome.lines[0]["error"] == {"kind": "permanent", "message": "no logprobs"}
 
 
 def test_J122_what_a_provider_says_reaches_no_terminal_raw() -> None:

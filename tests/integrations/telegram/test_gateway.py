@@ -113,7 +113,7 @@ async def test_a_question_rings_whatever_has_rung_before(tmp_path: Path) -> None
         await telegram.until(lambda: any(message.buttons for message in ada.answers))
         [question] = [message for message in ada.answers if message.buttons]
         assert ada.rung == [question.text]
-        assert "It stands for 15 min." in question.text
+        assert "Answer within 15 min." in question.text
 
 
 @driven

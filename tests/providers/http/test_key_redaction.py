@@ -96,7 +96,7 @@ async def test_everything_else_is_passed_on_as_it_came() -> None:
 
 async def test_what_is_held_back_keeps_its_place() -> None:
     out = await passed([TextDelta("ask")], [ToolCallDelta(0, "c1", "run", "{}")], [FinishDelta("stop")])
-    assert out == [TextDelta("ask"), ToolCallDelta(0, "c1", "run", "{}"), FinishDelta("stop")]
+    assert out == [TextDelta("a"), TextDelta("sk"), ToolCallDelta(0, "c1", "run", "{}"), FinishDelta("stop")]
 
 
 async def test_what_is_held_back_comes_before_the_failure() -> None:
@@ -104,7 +104,19 @@ async def test_what_is_held_back_comes_before_the_failure() -> None:
     reads: list[list[AnyDelta]] = []
     with pytest.raises(Retryable, match="cut"):
         await answer.pump(reads.append)
-    assert reads == [[], [TextDelta("task")]]
+    assert reads == [[TextDelta("ta")], [TextDelta("sk")]]
+
+
+async def test_only_the_letters_that_may_begin_a_key_wait() -> None:
+    """Many words end like that: what one read brought before them is shown at once."""
+    scripted = Scripted([TextDelta("The "), TextDelta("first"), TextDelta(" task")], [], [TextDelta("s are")])
+    reads: list[list[AnyDelta]] = []
+    await RedactedAnswer(scripted, REDACTOR, completion_of).pump(reads.append)
+    assert [text_of(read, TextDelta) for read in reads] == ["The first ta", "", "sks are"]
+    events = Scripted(relayed("The ", "first", " task"), relayed("s are"))
+    reads = []
+    await RedactedAnswer(events, REDACTOR, completion_of).pump(reads.append)
+    assert [said_in(read) for read in reads] == [("The first",) * 2, (" tasks are",) * 2]
 
 
 async def test_two_choices_do_not_mix() -> None:

@@ -182,6 +182,50 @@ async def test_another_keys_conversation_is_no_history(tmp_path: Path) -> None:
         assert (await server.json("POST", "/v1/responses", more, headers=key("desk")))[0] == 200
 
 
+async def test_a_conversation_is_only_its_own_keys_to_change_by_any_route(tmp_path: Path) -> None:
+    """Also before it has a run, and where another key has asked in it first or last."""
+    async with running_server(tmp_path, *[reply("Hi.")] * 3, config=CONFIG, env=ENV) as server:
+        _, empty = await server.json("POST", "/v1/conversations", {"metadata": {}}, headers=key("desk"))
+        _, made = await server.json("POST", "/v1/conversations", {}, headers=key("reader"))
+        await stored(server, "desk", conversation=made["id"])
+        await stored(server, "reader", conversation="c1")
+        await stored(server, "desk", conversation="c1")
+        refused = [
+            (await server.json(method, path.format(name), body, headers=key(caller)))[0]
+            for name, caller in ((empty["id"], "worker"), (made["id"], "desk"), ("c1", "desk"))
+            for method, path, body in (
+                ("PATCH", "/sessions/{}", {"title": "Mine."}),
+                ("POST", "/v1/conversations/{}", {"metadata": {"mine": "yes"}}),
+                ("DELETE", "/v1/conversations/{}/items/in_x", None),
+                ("DELETE", "/v1/conversations/{}", None),
+                ("DELETE", "/sessions/{}", None),
+            )
+        ]
+        assert set(refused) == {403}
+        owners = ((empty["id"], "desk"), (made["id"], "reader"), ("c1", "reader"))
+        for name, owner in owners:
+            status, _ = await server.json("GET", f"/v1/conversations/{name}", headers=key(owner))
+            assert status == 200
+            status, _ = await server.json("DELETE", f"/v1/conversations/{name}", headers=key(owner))
+            assert status == 200
+
+
+async def test_an_instance_is_not_retried_by_a_key_that_may_not_begin_one(tmp_path: Path) -> None:
+    config = CONFIG + "    - {name: clerk, key_env: CLERK_KEY, models: [tailrace]}\n"
+    async with running_server(tmp_path, config=config, env={**ENV, "CLERK_KEY": "secret-of-clerk"}) as server:
+        clerk = {"x-api-key": "secret-of-clerk"}
+        block = {
+            "type": "step",
+            "id": "a",
+            "handler": "llm_call",
+            "params": {"provider": "faulty", "model": "ok", "messages": []},
+        }
+        _, made = await server.json("POST", "/sequences", {"name": "s", "blocks": [block]}, headers=key("desk"))
+        for path, body in (("/instances", {"sequence_id": made["id"]}), ("/instances/ins_x/retry", None)):
+            status, told = await server.json("POST", path, body, headers=clerk)
+            assert (status, told["error"]["kind"]) == (403, "model_not_allowed"), path
+
+
 NAMED: dict[str, Callable[[str], JsonObject]] = {
     "/runs": lambda name: {"input": "Go.", "session": name},
     "/ui/chat": lambda name: {"id": name, "message": {"role": "user", "parts": [{"type": "text", "text": "Go."}]}},
@@ -191,6 +235,18 @@ NAMED: dict[str, Callable[[str], JsonObject]] = {
         "messages": [{"id": "m", "role": "user", "content": "Go."}],
     },
 }
+
+
+@pytest.mark.parametrize("path", [*NAMED, "/v1/responses"])
+async def test_no_store_is_given_a_session_with_a_name_of_any_length(tmp_path: Path, path: str) -> None:
+    """PostgreSQL has an index of them."""
+    async with running_server(tmp_path, reply("Hello."), config=CONFIG, env=ENV) as server:
+        longest, status = "s" * 257, 0
+        body = {"model": "tailrace", "input": "Go.", "conversation": longest}
+        asked = NAMED[path](longest) if path in NAMED else body
+        async with server.client.post(server.url + path, json=asked, headers=key("ops")) as response:
+            status = response.status
+    assert status == 400
 
 
 @pytest.mark.parametrize("path", NAMED)

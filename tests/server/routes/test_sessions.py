@@ -19,7 +19,7 @@ from tailrace.delivery.ledger import DeliverySpec, new_delivery
 from tailrace.delivery.port import Place
 from tailrace.events import Entry, MessageChunk, RunFailure, RunFinished, UsageRecorded
 from tailrace.messages import Usage, user
-from tailrace.ports import NewRun
+from tailrace.ports import NewRun, Run
 from tailrace.server.routes.streams.session_stream import NOW
 from tailrace.testing.provider import call, reply, think
 
@@ -181,6 +181,27 @@ async def test_a_tab_that_opens_late_sees_what_is_under_way_and_no_more(tmp_path
     assert [event["id"] for event in seen if event["sse_event"] == "run"] == [stalled, newer]
     ends = [(event["run_id"], event["status"]) for event in seen if event["sse_event"] == "run_finished"]
     assert ends == [(stalled, "stopped"), (newer, "completed")]
+
+
+async def test_a_run_that_begins_while_a_tab_opens_is_shown_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_server(tmp_path, reply("One."), reply("Two.")) as server, asyncio.timeout(30):
+        journal, asked = server.app.journal, list[str]()
+        await ask(server, "1?", "s")
+        find_runs = journal.runs
+
+        async def runs(**kwargs: Any) -> list[Run]:
+            found = await find_runs(**kwargs)
+            if not asked:
+                asked.append("")
+                asked[0] = await ask(server, "2?", "s")
+            return found
+
+        monkeypatch.setattr(journal, "runs", runs)
+        async with following(server, "/sessions/s/stream") as events:
+            seen = await until(events, "run_finished")
+    assert [event["id"] for event in seen if event["sse_event"] == "run"] == asked
 
 
 async def test_a_parked_run_holds_nothing_up(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from flows.stages import step
 from server.http_server import RunningServer, running_server
 from server.routes.test_approvals import ANN, BOB, ENV, KEYS, STORE, Inbox, launch
 from server.web.opened_page import Launch
+from tailrace.agent.turn_spec import TurnSpec
+from tailrace.events import ApprovalAsked
+from tailrace.messages import user
 from tailrace.testing.provider import reply
 
 
@@ -45,6 +48,20 @@ async def test_the_question_of_a_step_waits_for_the_key_that_began_the_sequence(
     assert 59 <= question["expires_at"] - question["asked_at"] <= 61
     assert (refused, taken) == (403, 200)
     assert shown["outputs"]["fly"]["message"]["content"] == "Done."
+
+
+async def test_the_key_of_a_program_is_never_taken_for_a_steps(tmp_path: Path) -> None:
+    """The library passes on whatever key its program gives."""
+    async with running_server(tmp_path, launch(), tools=(Launch(),)) as server, asyncio.timeout(30):
+        spec = TurnSpec(user("Launch it, please."), reachable=True)
+        run = await server.app.agents.submit(spec, idempotency_key="step/one")
+        async for batch in server.app.journal.tail(run.id):
+            if any(isinstance(entry.event, ApprovalAsked) for entry in batch):
+                break
+        status, listed = await server.json("GET", "/approvals")
+        await server.app.agents.stop(run.id)
+    assert status == 200
+    assert [(each["run_id"], each["instance_id"], each["block_id"]) for each in listed["data"]] == [(run.id, "", "")]
 
 
 @pytest.mark.parametrize("how", ["cancel", "timeout"])

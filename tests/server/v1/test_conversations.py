@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from aiohttp import web
 from server.dialect_api import dialect_server
 from server.http_server import running_server
 from server.v1.test_responses_socket import ENV, KEYS
-from tailrace.testing.provider import call, reply
+from tailrace.testing.provider import Reply, call, reply
 
 MODELS = ["up-responses/ok", "up-chat/ok", "up-anthropic/ok", "tailrace"]
 SUMMARY = "The user is Ada."
@@ -74,6 +75,25 @@ async def test_a_deleted_item_is_told_to_no_later_response(tmp_path: Path, model
     assert [item.id for item in after] == [item.id for item in before[1:]]
     assert ("Ada" in asked, "I mill." in asked, "Noted." in asked) == (False, True, True)
     assert len(last) == len(after) + 2
+
+
+async def test_a_conversation_in_which_a_response_is_made_takes_nothing_else(tmp_path: Path) -> None:
+    """What was added meanwhile would go on from before that response: its answer would be told to no later one."""
+    script: list[str | Reply] = ["stall@50%", reply("You are Ada.")]
+    async with dialect_server(tmp_path, script) as server, server.openai() as client, asyncio.timeout(30):
+        created = await client.conversations.create()
+        under_way = await client.responses.create(
+            model="up-chat/ok", input="Hm?", conversation=created.id, background=True
+        )
+        with pytest.raises(openai.ConflictError):
+            await client.conversations.items.create(created.id, items=[HELLO])
+        for model in ("up-chat/ok", "tailrace"):
+            with pytest.raises(openai.ConflictError):
+                await client.responses.create(model=model, input="Who am I?", conversation=created.id)
+        await client.responses.cancel(under_way.id)
+        await client.conversations.items.create(created.id, items=[HELLO])
+        answer = await client.responses.create(model="up-chat/ok", input="Who am I?", conversation=created.id)
+    assert answer.output_text == "You are Ada."
 
 
 async def test_an_item_of_another_key_or_of_the_agent_s_session_stays(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def level(river: str) -> str:
 
 CARDS = """[...document.querySelectorAll('.tool')].map((card) => [
   card.querySelector('.tool-name').textContent, card.dataset.state,
-  card.querySelector('.result').textContent.replace(/( · )?[0-9.]+ s$/, '')])"""
+  card.querySelector('.result').textContent.replace(/( · )?[0-9.]+ m?s$/, '')])"""
 TOLD = f"JSON.stringify({CARDS})"
 SHOWN = "[...document.querySelectorAll('article:not([hidden]) > .question')].map((each) => each.textContent)"
 OPENED = "document.querySelector('.tool[data-state={state}] .tool-body').textContent"
@@ -163,7 +163,7 @@ async def test_a_thought_stands_where_it_happened_and_says_how_long_it_took(devt
             await tab.until_shown(words)
             await tab.until(ENDED)
         for _ in range(2):
-            await tab.until(f"/^Thought for [0-9.]+ s$/.test({told}.join())")
+            await tab.until(f"/^Thought for [0-9.]+ m?s$/.test({told}.join())")
             assert await tab.value(places) == ["thought", "message", "message"]
             await tab.reload()
             await tab.until_shown("Blank.")

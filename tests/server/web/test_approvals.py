@@ -165,6 +165,20 @@ async def test_several_questions_stack_and_each_is_answered(devtools: str, tmp_p
     assert sorted("launched" in result for result in results) == [False, True]
 
 
+async def test_a_denial_after_a_reload_is_told_once_too(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, LAUNCH, reply("Done."), tools=(Launch(),)) as (_, _, tab):
+        await tab.send("Launch it.")
+        await tab.until(WAITS)
+        await tab.reload()
+        await tab.until(WAITS)
+        await tab.press("Deny")
+        await answer(tab)
+        cards = await tab.value(
+            "[...document.querySelectorAll('.tool')].filter((card) => card.checkVisibility()).length"
+        )
+        assert (await line(tab), cards) == ("Denied launch it", 0)
+
+
 @pytest.mark.parametrize("button", ["Approve once", "Deny"])
 async def test_a_reload_finds_an_approval_and_the_thoughts_at_their_calls(
     devtools: str, tmp_path: Path, button: str

@@ -226,6 +226,9 @@ async def test_a_route_that_was_not_taken_is_not_pending_once_all_is_done(devtoo
         tab = await browser.tab(f"{server.url}/?instance={instance}")
         states = f"{ROWS}.map((row) => row.querySelector('.graph-step-state').textContent)"
         await tab.until(f"`${{{states}}}` === 'not taken,finished,not taken'")
+        assert await tab.value("document.querySelector('.graph-overview pre').textContent") == '{\n  "far": false\n}', (
+            "what it was given"
+        )
         titles = "[...document.querySelectorAll('.graph-lane-title')].map((title) => title.textContent)"
         assert await tab.value(titles) == ["input.far", "try", "catch"], "nothing is drawn of what is not defined"
 
@@ -279,6 +282,9 @@ async def test_the_run_of_an_agent_is_answered_in_its_step_and_linked_from_there
         tab = await browser.tab(f"{server.url}/?instance={instance}")
         asked = "document.querySelector('.graph-iteration[data-key=\"[0]\"] .approval-card')"
         await tab.until(f"{asked}?.checkVisibility()")
+        assert await tab.text(".graph-prompt") == "Launch it, please.", "what the step was to do"
+        row = "document.querySelector('.graph-row .graph-step-state').textContent"
+        await tab.until(f"{row} === 'asking'")
         (question,) = (await server.json("GET", "/approvals"))[1]["data"]
         assert (question["instance_id"], question["block_id"]) == (instance, "each[0].fly")
         way = "document.querySelector('.graph-iteration a').getAttribute('href')"
@@ -290,6 +296,7 @@ async def test_the_run_of_an_agent_is_answered_in_its_step_and_linked_from_there
         await tab.press("Approve once")
         await tab.until_shown("It flies.")
         await tab.until_shown("2 of 2 done")
+        await tab.until("/ · .+ in, .+ out$/.test(document.querySelector('.instance-facts').textContent)")
         assert await tab.value(f"{asked} === null")
         assert await tab.value(way) == f"/?run={question['run_id']}"
         assert tab.complaints == []

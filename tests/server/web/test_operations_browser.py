@@ -68,6 +68,8 @@ async def test_the_operator_sees_all_and_stops_a_run_and_no_one_else_does(devtoo
         assert await tab.value("document.querySelector('.ops-bar-fill').style.width") != "0%"
         [failed] = await rows(tab, "Last errors")
         assert failed[1] == "And now?"
+        told = await tab.text(".ops-status")
+        assert told.endswith("1 waiting approval, 1 run failed in the last 15 minutes.")
         assert await axe.violations_everywhere(tab, "operations") == []
         for size in ((390, 844), (1280, 800)):
             await tab.size(*size)
@@ -135,6 +137,9 @@ async def test_a_key_is_made_shown_once_and_revoked(devtools: str, tmp_path: Pat
         await tab.size(1280, 800)
         await tab.press("Close")
         await tab.until(rows_are("Keys today", 3))
+        await tab.size(390, 844)
+        wide = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.querySelector('.view'))"
+        assert await tab.value(wide) == 0, "a table scrolls, the page does not"
         own = {"Authorization": f"Bearer {secret}"}
         assert (await server.json("GET", "/runs", headers=own))[0] == 200
         await tab.press("Revoke deploy")
@@ -170,11 +175,15 @@ async def test_runs_are_found_by_what_is_typed_and_the_address_keeps_it(devtools
         await tab.until(rows_are("Runs", 4))
         assert [row[2] for row in await rows(tab, "Runs")] == ["Wait.", "Launch it.", "And now?", "Weigh the anchor."]
         assert [row[6] == "–" for row in await rows(tab, "Runs")] == [False] * 4, "also of what goes on"
+        assert await tab.text(".ops-status") == "4 runs."
         assert {row[8] for row in await rows(tab, "Runs")} == {"–"}, "the models have no price"
         assert await axe.violations_everywhere(tab, "runs") == []
         await tab.size(1280, 800)
         tops = "new Set([...document.querySelectorAll('.ops-filters > *')].map((each) => each.offsetTop)).size"
         assert await tab.value(tops) == 1, "Clear stands beside the filters"
+        assert await tab.value("document.querySelector('thead').clientHeight") < 45, (
+            "as high as the heads of other tables"
+        )
         await tab.call("DOM.getDocument")
         await tab.value("document.querySelector('[name=q]').focus()")
         await tab.call("Input.insertText", text="ANCHOR")

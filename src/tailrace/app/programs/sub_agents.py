@@ -1,8 +1,8 @@
 """An agent as a tool of another one: each call is a run of its own in the same journal.
 
 It belongs to its call: its key is made of the calling run and the call's number, so that a resumed call finds it again;
-it is charged to whom the calling run is charged, and stopped with it. It may use what its caller has left, and what it
-used counts for the caller too.
+its usage is charged to the caller's key, and it stops with its caller. It may use at most what its caller has left,
+and its usage counts against the caller's limits too.
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@ A run has one model that speaks; in a sequence each step has one of its own, tol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
+from tailrace.app.costs import Costs
 from tailrace.app.timeline.board import Board
 from tailrace.app.timeline.items import (
     AttemptItem,
@@ -20,12 +19,13 @@ from tailrace.app.timeline.items import (
     TextItem,
 )
 from tailrace.events import AttemptStarted, RunFailure
-from tailrace.messages import Dialect, Usage
+from tailrace.messages import SpentTokens, Usage
 from tailrace.providers.prices import cost_usd
 from tailrace.runs.view.changes import Spent, TextWithdrawn
 
 STALL_S = 2.0  # a pause between two pieces of one answer that is worth showing
 _CHARS_PER_TOKEN = 4
+_BUFFERED_CHARS = 200  # more of a step's text in one piece was written when a viewer came, or at its end
 
 
 class _Span(msgspec.Struct):
@@ -47,6 +47,8 @@ class _Attempt(msgspec.Struct):
     open: bool = True
     discarded: bool = False
     chars: int = 0  # of the answer's text
+    first_piece: int = 0  # its characters
+    pieces: int = 0
     spans: list[int] = []
     usage: Usage | None = None
 
@@ -62,15 +64,14 @@ class _Speaker(msgspec.Struct):
 
 
 class Attempts:
-    def __init__(self, board: Board, *, claims: int, reasoning: bool, dialects: Mapping[str, Dialect]) -> None:
+    def __init__(self, board: Board, *, claims: int, reasoning: bool, costs: Costs | None) -> None:
         self._board = board
         self._claims = claims
         self._shows_reasoning = reasoning
-        self._dialects = dialects
+        self._costs = costs
         self._speakers: dict[str, _Speaker] = {}
         self._unpaid: dict[tuple[int, str, str], list[_Attempt]] = {}  # without usage, by number, provider and model
         self.compacted = False  # the pieces of the texts are gone, and when they came
-        self.first_token: float | None = None
         self.usage = Usage()
         self._cost: float | None = 0.0
 
@@ -83,6 +84,12 @@ class Attempts:
     @property
     def cost(self) -> float | None:
         return self._cost if self.usage != Usage() else None
+
+    @property
+    def first_token(self) -> float | None:
+        attempts = (item for item in self._board.items if isinstance(item, AttemptItem))
+        known = ((item.start, item.first_token_s) for item in attempts)
+        return min((began + took for began, took in known if began is not None and took is not None), default=None)
 
     def _speaker(self, block_id: str) -> _Speaker:
         return self._speakers.setdefault(block_id, _Speaker())
@@ -181,10 +188,11 @@ class Attempts:
     def spend(self, change: Spent) -> None:
         waiting = self._unpaid.get((change.attempt, change.provider, change.model))
         attempt = waiting.pop() if waiting else None
-        dialect = (attempt.asked.dialect if attempt is not None else None) or self._dialects.get(
-            change.provider, "chat"
-        )
-        cost = cost_usd(change.model, change.usage, dialect)
+        dialect = attempt.asked.dialect if attempt is not None else None
+        if self._costs is not None:
+            cost = self._costs.price(SpentTokens(change.provider, change.model, change.usage), dialect)
+        else:
+            cost = cost_usd(change.model, change.usage, dialect or "chat")
         self.usage += change.usage
         self._cost = self._cost + cost if self._cost is not None and cost is not None else None
         if attempt is not None:
@@ -210,6 +218,8 @@ class Attempts:
         speaker.shown += len(text)
         if (attempt := speaker.attempts.get(number)) is not None:
             attempt.chars += len(text)
+            attempt.pieces += 1
+            attempt.first_piece = attempt.first_piece or len(text)
 
     def add_whole(self, text: str, number: int) -> None:
         """A text that did not come in pieces, or whose pieces are gone."""
@@ -229,8 +239,6 @@ class Attempts:
         item = self._board.items[newest.place]
         if isinstance(item, AttemptItem) and item.first_token_s is None:
             self._board.change(newest.place, first_token_s=round(now - newest.start, 3))
-            if self.first_token is None:
-                self.first_token = now
 
     def _open_span(self, speaker: _Speaker, number: int, block_id: str, *, thinking: bool) -> _Span:
         kind = ReasoningItem if thinking else TextItem
@@ -273,10 +281,15 @@ class Attempts:
         for block_id, speaker in self._speakers.items():
             self.close_span(block_id)
             for attempt in speaker.attempts.values():
+                # What no viewer watched is one entry of its step: when it came, and how fast, is not known.
+                if is_buffered := bool(block_id and attempt.chars) and (
+                    attempt.pieces == 1 or attempt.first_piece > _BUFFERED_CHARS
+                ):
+                    self._board.change(attempt.place, first_token_s=None)
                 for place in attempt.spans:
-                    self._measure(place, attempt)
+                    self._measure(place, attempt, is_buffered=is_buffered)
 
-    def _measure(self, place: int, attempt: _Attempt) -> None:
+    def _measure(self, place: int, attempt: _Attempt, *, is_buffered: bool) -> None:
         item = self._board.items[place]
         if not isinstance(item, TextItem | ReasoningItem):
             return
@@ -285,5 +298,5 @@ class Attempts:
             counted = max(0, attempt.usage.output_tokens - attempt.usage.reasoning_tokens)
             tokens = round(counted * item.chars / attempt.chars) or tokens
         took = item.end - item.start if item.end is not None and item.start is not None else 0.0
-        rate = round(tokens / took, 1) if took > 0 else None
+        rate = round(tokens / took, 1) if took > 0 and not is_buffered else None
         self._board.items[place] = msgspec.structs.replace(item, tokens=tokens, tokens_per_s=rate)

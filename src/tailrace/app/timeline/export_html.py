@@ -11,7 +11,7 @@ import base64
 import hashlib
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,11 +19,11 @@ from typing import Final
 
 import msgspec
 
+from tailrace.app.costs import Costs
 from tailrace.app.timeline.items import Timeline
 from tailrace.app.timeline.read import read_log, timeline_in
 from tailrace.events import Entry, entry_to_json
 from tailrace.journal.viewed_lines import without_reasoning
-from tailrace.messages import Dialect
 from tailrace.ports import Journal
 
 _ENTRY: Final = "inspector/exported.js"
@@ -102,13 +102,11 @@ def export_html(timeline: Timeline, entries: Iterable[Entry], *, reasoning: bool
     )
 
 
-async def read_export(
-    journal: Journal, run_id: str, *, reasoning: bool = False, dialects: Mapping[str, Dialect] | None = None
-) -> str:
-    """The file of a run in a journal. Raises `RunNotFound`. `dialects` as of `timeline_of`."""
+async def read_export(journal: Journal, run_id: str, *, reasoning: bool = False, costs: Costs | None = None) -> str:
+    """The file of a run in a journal. Raises `RunNotFound`. `costs` as of `timeline_of`."""
     run = await journal.get(run_id)
     entries = await read_log(journal, run)  # once: the timeline and the events are of the same moment
-    timeline = await timeline_in(journal, run, entries, reasoning=reasoning, dialects=dialects)
+    timeline = await timeline_in(journal, run, entries, reasoning=reasoning, costs=costs)
     return await asyncio.to_thread(export_html, timeline, entries, reasoning=reasoning)
 
 

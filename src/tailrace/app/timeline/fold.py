@@ -5,10 +5,11 @@ Shows what viewers of the run may see: thoughts only where they are asked for, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 from tailrace import events
+from tailrace.app.costs import Costs
 from tailrace.app.timeline import items
 from tailrace.app.timeline.attempts import Attempts
 from tailrace.app.timeline.board import Board
@@ -17,7 +18,7 @@ from tailrace.app.timeline.tool_calls import ToolCalls
 from tailrace.events import Entry
 from tailrace.events.speakers import spoken_text
 from tailrace.flows.definition.public_ids import public_id
-from tailrace.messages import Dialect, File, Image, JsonObject, Message
+from tailrace.messages import File, Image, JsonObject, Message
 from tailrace.ports import Run
 from tailrace.runs.view import RunView, changes
 from tailrace.runs.view.changes import StepMoved
@@ -88,25 +89,23 @@ def timeline_of(
     times: Sequence[tuple[int, float]] = (),
     *,
     reasoning: bool = False,
-    dialects: Mapping[str, Dialect] | None = None,
+    costs: Costs | None = None,
 ) -> items.Timeline:
     """The timeline of these entries, which may begin with the `Snapshot` of a compacted log: `read_timeline` reads what
-    belongs together. `times` as `Journal.times` gives them. `reasoning`: with what the model thought. `dialects` by the
-    providers' names: what tokens cost depends on how they are counted."""
-    fold = _TimelineFold(run, times, reasoning=reasoning, dialects=dialects or {})
+    belongs together. `times` as `Journal.times` gives them. `reasoning`: with what the model thought. `costs`: by the
+    prices of the config; else by list prices alone."""
+    fold = _TimelineFold(run, times, reasoning=reasoning, costs=costs)
     for entry in entries:
         fold.apply(entry)
     return fold.timeline()
 
 
 class _TimelineFold:
-    def __init__(
-        self, run: Run, times: Sequence[tuple[int, float]], *, reasoning: bool, dialects: Mapping[str, Dialect]
-    ) -> None:
+    def __init__(self, run: Run, times: Sequence[tuple[int, float]], *, reasoning: bool, costs: Costs | None) -> None:
         self._run = run
         self._view = RunView()
         self._board = Board(run.created_at, times)
-        self._attempts = Attempts(self._board, claims=run.claims, reasoning=reasoning, dialects=dialects)
+        self._attempts = Attempts(self._board, claims=run.claims, reasoning=reasoning, costs=costs)
         self._tools = ToolCalls(self._board)
         self._steps = Steps(self._board, self._attempts)
         self._fork: items.ForkItem | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from tailrace.app.costs import Costs
 from tailrace.app.timeline.fold import timeline_of
 from tailrace.app.timeline.items import Timeline
 from tailrace.events import Entry, Snapshot
-from tailrace.messages import Dialect
 from tailrace.ports import Journal, Run
 from tailrace.providers.prices import load_prices
 
@@ -22,23 +22,18 @@ async def read_log(journal: Journal, run: Run) -> Sequence[Entry]:
 
 
 async def read_timeline(
-    journal: Journal, run_id: str, *, reasoning: bool = False, dialects: Mapping[str, Dialect] | None = None
+    journal: Journal, run_id: str, *, reasoning: bool = False, costs: Costs | None = None
 ) -> Timeline:
-    """Raises `RunNotFound`. `reasoning` and `dialects` as of `timeline_of`."""
+    """Raises `RunNotFound`. `reasoning` and `costs` as of `timeline_of`."""
     run = await journal.get(run_id)
-    return await timeline_in(journal, run, await read_log(journal, run), reasoning=reasoning, dialects=dialects)
+    return await timeline_in(journal, run, await read_log(journal, run), reasoning=reasoning, costs=costs)
 
 
 async def timeline_in(
-    journal: Journal,
-    run: Run,
-    entries: Sequence[Entry],
-    *,
-    reasoning: bool = False,
-    dialects: Mapping[str, Dialect] | None = None,
+    journal: Journal, run: Run, entries: Sequence[Entry], *, reasoning: bool = False, costs: Costs | None = None
 ) -> Timeline:
     """The timeline of a log that `read_log` has read."""
     times = await journal.times(run.id)
     await load_prices()
     # A long log takes a while: meanwhile the loop serves others.
-    return await asyncio.to_thread(timeline_of, run, entries, times, reasoning=reasoning, dialects=dialects)
+    return await asyncio.to_thread(timeline_of, run, entries, times, reasoning=reasoning, costs=costs)

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
@@ -35,6 +35,7 @@ from tailrace.messages import ModelRequest, SpentTokens, Usage, Value
 from tailrace.ports import SmallState
 from tailrace.providers.attempt import Route
 from tailrace.runs.charged_to import CHARGED_TO
+from tailrace.system.own_task import until_done
 from tailrace.wire.token_estimate import input_tokens
 
 log = logging.getLogger("tailrace.app")
@@ -119,8 +120,9 @@ class KeyLimits:
         usage = estimate.usage
         amounts = (float(usage.input_tokens + usage.output_tokens), await self._ledger.price(key.name, estimate) or 0.0)
         looked_at = dict.fromkeys((tokens, usd, *before), 0.0) | dict(zip(own, amounts, strict=True))
-        found = await self._journal.add_to_counters(looked_at)
+        reserving = asyncio.get_running_loop().create_task(self._journal.add_to_counters(looked_at))
         try:
+            found = (await until_done(reserving)).result()
             others = [found[mine] - amount + found[old] for mine, amount, old in zip(own, amounts, before, strict=True)]
             judged = _judged(key, 0, found[tokens] + others[0], found[usd] + others[1], now)
             if isinstance(judged, Refusal):
@@ -129,12 +131,15 @@ class KeyLimits:
                 raise Permanent(message, code="insufficient_quota", status=429)
             yield
         finally:
-            await self._finished(dict(zip(own, (-amount for amount in amounts), strict=True)))
+            await self._finished(reserving, dict(zip(own, (-amount for amount in amounts), strict=True)))
 
-    async def _finished(self, given_back: Mapping[str, float]) -> None:
-        """What was used is counted before what was reserved is free again. Goes on where its caller is cancelled."""
+    async def _finished(self, reserving: asyncio.Task[Any], given_back: Mapping[str, float]) -> None:
+        """What was used is counted before what was reserved is free again. Goes on where its caller is cancelled, also
+        one that was cancelled while the store reserved."""
 
         async def settle() -> None:
+            if (await until_done(reserving)).exception() is not None:
+                return  # nothing is reserved
             try:
                 await self._ledger.flush()
                 await self._journal.add_to_counters(given_back)
@@ -170,7 +175,7 @@ def _judged(key: ServerKey, requests: int, tokens: float, usd: float, now: float
 
 
 def _words(seconds: int) -> str:
-    """Never less than it is: who comes back then is served."""
+    """Rounded up: a client that comes back then is served."""
     if seconds < 120:
         return f"{seconds} s"
     return f"{-(-seconds // 60)} min" if seconds < 7200 else f"{-(-seconds // 3600)} h"

@@ -70,7 +70,7 @@ class RunFooter:
                 pass
 
     def line(self, finished: RunFinished) -> str:
-        """Empty where no model was called. The number of tries is told where one of them failed."""
+        """Empty where no model was called. Has the number of tries where one of them failed."""
         if not self._tries:
             return ""
         parts = [sanitized_line(self._model, 100)]
@@ -164,6 +164,7 @@ class RunPrinter:
         self._provider = ""  # that was asked last
         self._seq = 0
         self._stops = False  # the user has stopped the run here
+        self._thinks = False  # the last thing on stderr is a piece of reasoning: its line is open
         self._viewer = ""  # the requester of the joined run: messages from other terminals are marked
         self.finished: RunFinished | None = None
 
@@ -191,6 +192,8 @@ class RunPrinter:
             return
         if self._streamed or self._view.finished is not None:
             text, self._texts = "".join(self._texts), []
+            if text:
+                self._end_thought()
             text = text if self.is_exact and not self._out.is_terminal else self._clean.feed(text)
             await self._out.write(text.encode(errors="replace"))
 
@@ -215,16 +218,24 @@ class RunPrinter:
                 self._show_tool(change)
             case changes.Noticed():
                 await self._notice(change)
+            case changes.ThoughtGrew(ends=True):
+                self._end_thought()
             case changes.ThoughtGrew(text=text):
                 if self._reasoning and not self._as_json:
                     sys.stderr.write(sanitized(text))
                     sys.stderr.flush()
+                    self._thinks = not text.endswith("\n")
             case changes.Ended(finished=finished):
                 self._finish(finished)
             case changes.TextGrew() | changes.TextWithdrawn() | changes.CallWritten() | changes.Steered():
                 pass
             case _:
                 assert_never(change)
+
+    def _end_thought(self) -> None:
+        if self._thinks:
+            self._thinks = False
+            print_status("")
 
     async def _notice(self, change: changes.Noticed) -> None:
         match change:

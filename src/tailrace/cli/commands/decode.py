@@ -125,9 +125,11 @@ def _from_json(data: bytes, wire: WireDialect) -> tuple[DecodedAnswer, int]:
         if (lines := _payloads(data)) is None:
             raise
         return _from_lines(lines, wire)
-    if (failed := failure_in(body)) is not None:
+    is_answer = wire.answer_field in body
+    bare_error = {"error": body} if "message" in body and not is_answer else {}
+    if (failed := failure_in(body) or failure_in(bare_error)) is not None:
         return DecodedAnswer(error=DecodedError(failed.kind, failed.message)), FAILED
-    if wire.answer_field not in body:
+    if not is_answer:
         raise Unreadable(f"a JSON object, but not an answer in the {wire.name} dialect{_hint_for_body(body)}")
     complete = body.get("status") not in {"queued", "in_progress"}  # a response that was asked for in the background
     return _report(wire.completion_from_body(body), complete=complete), DONE if complete else INCOMPLETE

@@ -14,6 +14,7 @@ from argparse import ArgumentParser, Namespace
 import msgspec
 
 from tailrace.agent.session import last_words
+from tailrace.app.costs import Costs
 from tailrace.app.error_advice import run_advice
 from tailrace.app.timeline.export_html import read_export
 from tailrace.app.timeline.overviews import overviews_of
@@ -30,7 +31,6 @@ from tailrace.cli.runs.console import console_for, place_of, print_note
 from tailrace.cli.runs.overviews import print_runs
 from tailrace.cli.runs.timeline_lines import TimelineHead, timeline_lines
 from tailrace.config.load import Config
-from tailrace.config.presets import provider_dialects
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import entry_to_json
 from tailrace.flows.definition.public_ids import public_id
@@ -117,11 +117,11 @@ async def _show(journal: Journal, args: Namespace, config: Config) -> int:
         _print(entry_to_json(*without_reasoning([await journal.snapshot(found.id)])).decode())
         return DONE
     if args.html is not None:
-        page = await read_export(journal, found.id, dialects=provider_dialects(config))
+        page = await read_export(journal, found.id, costs=Costs(config))
         await asyncio.to_thread(_write_file, args.html, page)
         print_note(f"{public_id(found)} as one file: {args.html}")
         return DONE
-    timeline = await read_timeline(journal, found.id, dialects=provider_dialects(config))
+    timeline = await read_timeline(journal, found.id, costs=Costs(config))
     if args.json:
         _print(msgspec.json.encode(timeline).decode())
         return DONE

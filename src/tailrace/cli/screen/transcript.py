@@ -138,7 +138,8 @@ class Transcript:
         moving += map(_in_short, self._held)
         pending = [*map(self._typed, self.steers.pending), *self.asked_next()]
         if pending and self._since is not None:
-            moving += [BLANK, *(NoticeLine(f"next: {sanitized_line(typed, 200)}") for typed in pending)]
+            lines = [f"next: {sanitized_line(typed, 200)}" for typed in pending]
+            moving += [BLANK, *map(NoticeLine, [*lines[:-1], f"{lines[-1]} · Esc takes it back"])]
         if self._command:
             moving.append(NoticeLine(f"{mark} {self._command}"))
         if self.approval is not None:
@@ -434,7 +435,7 @@ class Transcript:
         self._settle_held()
 
     def _stop_words(self, finished: RunFinished) -> str:
-        """By whom, where it was not the user here. A terminal has one name: whether it was this one is `own_stop`."""
+        """Names who stopped the run, unless it was this user (`own_stop`: all terminals have one name)."""
         error = finished.error
         if error is None or (error.by == self._requester and self.own_stop):
             return INTERRUPTED.message

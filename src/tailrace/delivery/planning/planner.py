@@ -131,7 +131,7 @@ class Planner:
         return self._suspended or self.outline.finished is not None
 
     def _note_move(self) -> None:
-        """The chat itself is told that the thread is gone (G85)."""
+        """Adds a note for the whole chat: the thread is gone (G85)."""
         if self.state.moved and not any(slot.key == MOVED_KEY for slot in self.outline.slots):
             self.outline.slots.insert(self._settled, NoteSlot(MOVED_KEY, MOVED))
 

@@ -154,7 +154,7 @@ class Presenter:
         if approval.decision is None and asked.expires_at:
             stands_s = asked.expires_at - asked.asked_at
             words = f"{stands_s / 60:.0f} min" if stands_s >= 120 else f"{stands_s:.0f} s"
-            lines += [f"It stands for {words}.", ""]
+            lines += [f"Answer within {words}.", ""]
         if approval.decision is not None:
             lines.append(self.outcome(approval) or "")
         elif not buttons:

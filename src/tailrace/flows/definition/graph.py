@@ -43,7 +43,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 class Node(msgspec.Struct, frozen=True):
     """One block. `parent` is the block that holds it, empty at the top. `title` says in words what the block does.
-    A step has a handler and no lanes; the other blocks have lanes."""
+    A step has a handler and no lanes, and where it asks a model its prompt, as written; the other blocks have lanes."""
 
     id: str
     type: NodeType
@@ -52,6 +52,7 @@ class Node(msgspec.Struct, frozen=True):
     parent: str = ""
     handler: str = ""
     lanes: tuple[Lane, ...] = ()
+    prompt: str = ""
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -108,6 +109,7 @@ def _nodes(blocks: tuple[Block, ...], prefix: str, parent: str) -> Iterator[Node
                 Lane(title, tuple(inside + inner.id for inner in body))
                 for title, (_, body) in zip(_lane_titles(block), bodies_of(block), strict=True)
             ),
+            str(block.params.get("prompt") or "") if isinstance(block, Step) else "",
         )
         for _, body in bodies_of(block):
             yield from _nodes(body, inside, here)

@@ -13,11 +13,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from tailrace.flows.definition.public_ids import public_form
 from tailrace.flows.language.expressions import Scope
 from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
 from tailrace.flows.steps.http import HttpParams, send_request
 from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.flows.steps.llm_params import LlmParams
+from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject
 
 
@@ -117,7 +119,8 @@ class Orch8ToolCall(Handler[Orch8ToolParams]):
     async def run(self, params: Orch8ToolParams, step: StepContext) -> Any:
         from tailrace.tools.web.page_fetch import FetchRefused, PageFetch, parsed_url  # aiohttp: few steps need it
 
-        place = {"instance_id": step.instance_id, "block_id": step.block_id, "attempt": step.number}
+        instance_id = public_form(step.instance_id, SEQUENCE)
+        place = {"instance_id": instance_id, "block_id": step.block_id, "attempt": step.number}
         body = {"tool_name": params.tool_name, "arguments": params.arguments, "context": place}
         request = HttpParams(params.url, params.method, params.headers, json=None if params.method == "GET" else body)
         try:

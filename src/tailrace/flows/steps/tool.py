@@ -125,7 +125,7 @@ class AgentParams(Params):
     system: str = ""
     tools: tuple[str, ...] | None = None
     max_turns: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    session: str = ""
+    session: Annotated[str, msgspec.Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
 
 
 class AgentOutcome(msgspec.Struct, frozen=True):

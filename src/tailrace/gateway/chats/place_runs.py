@@ -64,8 +64,8 @@ class PlaceRuns:
         return [run for run in running if requester_of_turn(run) == requester]
 
     async def stop(self, place: Place, sender: Sender, key: str = "") -> list[str]:
-        """The runs that there were to stop. With the `key` of a command each thread is told once, where it is about
-        all."""
+        """Stops the sender's runs in this place; returns their ids. `key`, of a command for the whole chat: each thread
+        gets one note."""
         running = await self.running(place, sender)
         for run in running:
             await self._app.agents.stop(run.id, by=self.requester(sender))

@@ -136,7 +136,7 @@ class AcpAgent:
             self._answered.set()
 
     async def answer_the_rest(self, timeout_s: float = LAST_ANSWERS_S) -> None:
-        """Returns when what came before the end of input is answered, but for turns, which are left as they are."""
+        """Returns when all requests from before the end of input are answered, except turns: those are not awaited."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._short_requests:

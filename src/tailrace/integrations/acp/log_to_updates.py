@@ -253,7 +253,7 @@ class LogToUpdates:
         return begun + self._call_line("tool_call_update", call, shown)
 
     def _ended(self, call: _Call, ok: bool) -> bytes:
-        """The output, which comes first, has said it already; without one the line alone ends."""
+        """The end of a call without an output; an output comes first, and has set the status already."""
         if call.status in ("completed", "failed"):
             return b""
         call.status = "completed" if ok else "failed"

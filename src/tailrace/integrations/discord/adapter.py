@@ -253,8 +253,8 @@ class DiscordPlatform(BasePlatform):
                 self._oldest_held = number
 
     def _go_back(self) -> None:
-        """To the event that was not handled, once nothing is heard any more: what the connection heard last would move
-        the session past it."""
+        """Sets the session's cursor before the event that was not handled. To be called once the connection reads no
+        more events: a later event would move the cursor past it."""
         number, self._unhandled = self._unhandled, None
         if number is not None:
             self._session.sequence = number - 1

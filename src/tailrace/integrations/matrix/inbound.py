@@ -117,8 +117,7 @@ class Rooms:
         self._notices = notices
 
     def note_encrypted(self, answer: nio.SyncResponse) -> None:
-        """Notes for each room with encrypted messages or files that its people are told, once, that the bot cannot read
-        them."""
+        """Queues one notice for each room with encrypted messages or files: the bot cannot read them."""
         for room_id, event in self._events(answer):
             if event.get("sender") == self._user_id:
                 continue

@@ -22,7 +22,8 @@ class Invitations:
         self._to_join: set[str] = set()
 
     async def follow(self, answer: nio.SyncResponse, serves: Serves) -> None:
-        """An invitation is told once; one that could not be followed yet is tried again with the next news."""
+        """Joins the rooms of allowed inviters. The server sends an invitation once: a failed join is tried again at the
+        next sync."""
         for room_id, invite in answer.rooms.invite.items():
             inviters = _inviters(invite, self._user_id)
             if await self._is_any_served(inviters, serves):

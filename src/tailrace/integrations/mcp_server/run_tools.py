@@ -24,7 +24,7 @@ from tailrace.errors import CursorAhead, RunNotFound, RunSealed, TailraceError
 from tailrace.integrations.mcp_server import approvals, run_report
 from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.integrations.mcp_server.stdio import Cancelled
-from tailrace.integrations.mcp_server.watch import RunWatch
+from tailrace.integrations.mcp_server.watch import RunWatch, read_view
 from tailrace.messages import JsonObject, user
 from tailrace.ports import ENDED, Run, RunState
 from tailrace.server.frontends.conversations import require_steering
@@ -188,8 +188,7 @@ class RunTools:
         run = await self._journal.get(run_id)
         if after > run.last_seq:
             raise CursorAhead(f"run {run_id} has {run.last_seq} entries and `after` says {after}; 0 gives all of it")
-        view = HostView(after)
-        view.feed(await self._journal.read(run_id))
+        view = await read_view(self._journal, run_id, after)
         watch = RunWatch(self._app, context, run_id, view, self._caller)
         rounds = 0
         if params.request_state is not None:
@@ -242,8 +241,7 @@ class RunTools:
         run = await self._journal.get(args.run_id)
         if run.state in ENDED:
             raise RunSealed(f"run {run.id} has ended: {run.state}")
-        view = HostView()
-        view.feed(await self._journal.read(run.id))
+        view = await read_view(self._journal, run.id)
         asked = view.waiting.get(args.approval_id)
         if asked is None:
             there_are = ", ".join(view.waiting) or "none"

@@ -29,10 +29,10 @@ from tailrace.app import App
 from tailrace.app.timeline.question import question_of
 from tailrace.errors import TailraceError
 from tailrace.integrations.mcp_server.approvals import REQUESTER
-from tailrace.integrations.mcp_server.host_view import HostView
 from tailrace.integrations.mcp_server.run_report import in_words, report_of
 from tailrace.integrations.mcp_server.run_tools import RunTools
 from tailrace.integrations.mcp_server.stdio import Cancelled, stdio_streams
+from tailrace.integrations.mcp_server.watch import read_view
 from tailrace.server.http.auth import Identity
 from tailrace.system.json_rpc.stdio import Pipes
 from tailrace.tools.typed import preview_line
@@ -84,8 +84,7 @@ def mcp_server(app: App, tools: RunTools, caller: Identity) -> Server[Any]:
         run_id = params.uri.removeprefix(RUNS)
         try:
             run = await app.journal.get(run_id)
-            view = HostView()
-            view.feed(await app.journal.read(run_id))
+            view = await read_view(app.journal, run_id)
         except TailraceError as exc:
             raise MCPError(INVALID_PARAMS, f"{params.uri} cannot be read: {exc}") from exc
         report = report_of(run, view, caller)

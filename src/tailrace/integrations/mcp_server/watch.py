@@ -16,13 +16,25 @@ from tailrace.errors import RunParked, RunSealed
 from tailrace.events import ApprovalAsked, Decision
 from tailrace.integrations.mcp_server.approvals import CannotAsk, asked_by_request, has_elicitation
 from tailrace.integrations.mcp_server.host_view import HostView
+from tailrace.ports import Journal
 from tailrace.runs.recovery import follow
 from tailrace.runs.signals import FlatTaskGroup
 from tailrace.server.http.auth import Identity
 
 PROGRESS_EVERY_S: Final = 0.25
 SIGN_OF_LIFE_S: Final = 10.0  # hosts give up calls that say nothing for a while
+LONG_LOG: Final = 1000  # entries
 _LITTLE: Final = 0.001
+
+
+async def read_view(journal: Journal, run_id: str, after: int = 0) -> HostView:
+    """The run as far as its log goes. A long log takes a while: meanwhile the loop serves others."""
+    view, entries = HostView(after), await journal.read(run_id)
+    if len(entries) > LONG_LOG:
+        await asyncio.to_thread(view.feed, entries)
+    else:
+        view.feed(entries)
+    return view
 
 
 class RunWatch:

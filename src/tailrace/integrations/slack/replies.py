@@ -29,7 +29,7 @@ def code_of(error: SlackApiError) -> str:
 
 
 def status_of(error: SlackApiError) -> int:
-    """0 where none is told."""
+    """The HTTP status of the reply; 0 where it has none."""
     return int(getattr(error.response, "status_code", 0) or getattr(error.response, "status", 0))
 
 

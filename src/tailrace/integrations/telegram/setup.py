@@ -11,9 +11,7 @@ _TOKEN = re.compile(r"\d+:[A-Za-z0-9_-]{12,}")
 
 def _token(typed: str) -> str:
     if not _TOKEN.fullmatch(typed):  # not repeated: it may be another secret
-        raise OddAnswer(
-            "this has not the form of a bot's token; one looks like 123456789:AAExample-of-letters_and_digits"
-        )
+        raise OddAnswer("this does not look like a bot's token: 123456789:AAExample-of-letters_and_digits")
     return typed
 
 

@@ -55,8 +55,8 @@ class RecentTexts:
             self._quotes.popitem(last=False)
 
     def is_first_unreadable(self, chat: str) -> bool:
-        """Whether this message, which cannot be read, follows one that could be. Another business's number is heard in
-        no other form: two that answered each other's every message would never end."""
+        """Whether this unreadable message is the chat's first since a readable one: the first alone is answered.
+        All messages of another business's number are unreadable: two bots would answer each other without end."""
         is_first = chat not in self._unreadable
         self._unreadable[chat] = None
         while len(self._unreadable) > self._limit:

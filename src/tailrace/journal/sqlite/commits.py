@@ -101,7 +101,7 @@ def write_group(connection: sqlite3.Connection, group: _Group) -> None:
     appends: list[PendingAppend] = []
     rows = 0
     for part in group:
-        if not isinstance(part, PendingAppend):
+        if not isinstance(part, PendingAppend) or part.create is not None:
             break
         appends.append(part)
         rows += len(part.rows)
@@ -112,6 +112,9 @@ def write_group(connection: sqlite3.Connection, group: _Group) -> None:
     appends = []
     for part in group:
         if isinstance(part, PendingAppend):
+            if part.create is not None:
+                part.log.num = num = part.create(connection)
+                part.rows = [(num, *row[1:]) for row in part.rows]
             appends.append(part)
             continue
         if appends:

@@ -62,7 +62,7 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
     run = Run(run_id, new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0)
     if claimant:
         run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
-    num = _insert_run(connection, run, claimant or _NO_CLAIMANT)
+    num = insert_run(connection, run, claimant or _NO_CLAIMANT)
     first = Entry(1, RunStarted(new.kind, new.model, new.session, at))
     insert_rows(connection, stored_rows.bound_rows([first], num, run.claims, at))
     return run, num
@@ -73,11 +73,11 @@ def record(connection: sqlite3.Connection, ended: EndedRun, ended_at: float) -> 
     run, rows = ended.run, rows_as_stored(ended.run, ended.entries, ended.times)  # raises before anything is written
     if run.new.idempotency_key and run_with_key(connection, run.new.idempotency_key):
         run = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
-    num = _insert_run(connection, run, _NO_CLAIMANT, ended_at)
+    num = insert_run(connection, run, _NO_CLAIMANT, ended_at)
     _insert_rows(connection, num, run.claims, rows)
 
 
-def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant, ended_at: float | None = None) -> int:
+def insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant, ended_at: float | None = None) -> int:
     new = run.new
     num = connection.execute(
         "INSERT INTO runs (id, kind, session, idempotency_key, new, created_at) VALUES (?, ?, ?, ?, ?, ?)",

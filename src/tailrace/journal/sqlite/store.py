@@ -148,6 +148,9 @@ class SqliteJournal(StoredJournal):
 
         return await self._commits.call(create, fsync=new.durability == "fsync")
 
+    def _creation(self, run: Run, lease_s: float) -> Callable[[sqlite3.Connection], int]:
+        return lambda connection: statements.insert_run(connection, run, self._claimant(run.owner, lease_s))
+
     def record(self, ended: EndedRun) -> asyncio.Future[None]:
         record = partial(statements.record, ended=ended, ended_at=self._clock())
         said = ended.run.finished.output if ended.run.finished is not None else ""

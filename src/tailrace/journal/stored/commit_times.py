@@ -21,22 +21,22 @@ class TickTimes:
 
     __slots__ = ("_last_at", "pairs")
 
-    def __init__(self) -> None:
-        self.pairs: list[tuple[int, float]] = []
-        self._last_at = 0.0
+    def __init__(self, first_seq: int, at: float) -> None:
+        self.pairs = [(first_seq, at)]
+        self._last_at = at
 
     def add(self, first_seq: int, at: float) -> None:
         """`at` is the time of the entries from `first_seq` on."""
         since, self._last_at = at - self._last_at, at
         # Backwards is a pause too: clocks are set.
-        if not -PAUSE_S < since < PAUSE_S or not self.pairs or at - self.pairs[-1][1] >= STEP_S:
+        if not -PAUSE_S < since < PAUSE_S or at - self.pairs[-1][1] >= STEP_S:
             self.pairs.append((first_seq, at))
 
     def with_end(self, seq: int, at: float) -> list[tuple[int, float]]:
         """The pairs of the whole run, whose last entry is this one. The pairs of this object stay as they are: viewers
         see the end later."""
-        whole = TickTimes()
-        whole.pairs, whole._last_at = [*self.pairs], self._last_at
+        whole = TickTimes(0, self._last_at)
+        whole.pairs = [*self.pairs]
         whole.add(seq, at)
         return whole.pairs
 

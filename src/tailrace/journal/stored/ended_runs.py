@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -45,7 +46,7 @@ class EndedRuns:
         self._not_before = 0.0  # the loop's clock: when the next group may go
         self._timer: asyncio.Handle | None = None
         self._timer_is_due = False  # in this tick of the loop
-        self._recording: set[asyncio.Task[None]] = set()
+        self._recording: set[asyncio.Future[None]] = set()
         self._lost = 0  # since storage failed
 
     def add(self, ended: EndedRun, then: Recorded, *, at_once: bool) -> None:
@@ -66,18 +67,19 @@ class EndedRuns:
         self._timer, self._timer_is_due = None, False
         self._not_before = loop.time() + self._every_s
         group, self._waiting = self._waiting, []
-        task = loop.create_task(self._record_all(group))
-        self._recording.add(task)
-        task.add_done_callback(self._recording.discard)
+        for ended, then in group:
+            try:
+                recording = asyncio.ensure_future(self._record(ended))
+            except JournalError as closed:
+                then(self._count_lost(ended.run.id, closed))
+            else:
+                self._recording.add(recording)
+                recording.add_done_callback(partial(self._end_recording, ended.run.id, then))
 
-    async def _record_all(self, group: Sequence[tuple[EndedRun, Recorded]]) -> None:
-        results: Sequence[BaseException | None]
-        try:
-            results = await asyncio.gather(*[self._record(ended) for ended, _ in group], return_exceptions=True)
-        except JournalError as closed:
-            results = [closed] * len(group)
-        for (ended, then), result in zip(group, results, strict=True):
-            then(self._count_lost(ended.run.id, result))
+    def _end_recording(self, run_id: str, then: Recorded, recording: asyncio.Future[None]) -> None:
+        self._recording.discard(recording)
+        error = asyncio.CancelledError() if recording.cancelled() else recording.exception()
+        then(self._count_lost(run_id, error))
 
     def _count_lost(self, run_id: str, result: BaseException | None) -> JournalError | None:
         """Counts and logs a run that is not on record, and returns why."""

@@ -30,16 +30,18 @@ OnLag: TypeAlias = Callable[[float], None]
 
 
 class StoredLog(OpenLog):
-    """The writing end of a stored run. `written_seq` is the last entry in storage, `seq` the last appended."""
+    """The writing end of a stored run. `written_seq` is the last entry in storage, `seq` the last appended. `create` is
+    the write that creates the run, which goes before its first entries and gives its `num`."""
 
     __slots__ = (
-        *("failure", "fsync", "gap", "num", "owner"),
+        *("create", "failure", "fsync", "gap", "num", "owner"),
         *("has_text", "not_before", "progress", "signalled", "tail", "unsignalled", "written_seq"),
     )
 
     def __init__(self, lease: Lease, num: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
         super().__init__(lease.run_id, lease.epoch, fold)
         self.num = num
+        self.create: Callable[[Any], int] | None = None
         self.owner = lease.owner
         self.tail = tail
         self.fsync = fsync
@@ -61,10 +63,11 @@ class StoredLog(OpenLog):
 
 
 class PendingAppend(msgspec.Struct, eq=False):
-    """The pending entries of one log, as one part of a group. `fsync`: as the log has it."""
+    """The pending entries of one log, as one part of a group. `fsync` and `create`: as the log has them."""
 
     log: StoredLog
     fsync: bool
+    create: Callable[[Any], int] | None = None
     batch: Batch = NOTHING
     rows: Sequence[BoundRow] = ()
     error: TailraceError | None = None
@@ -74,6 +77,7 @@ class PendingAppend(msgspec.Struct, eq=False):
         """Encodes the entries; `at` is the time of their commit. On the loop: two threads that run much Python code
         only slow each other down."""
         log = self.log
+        self.create, log.create = log.create, None
         self.batch = Batch(log.pending)
         log.pending.clear()
         log.queued = False
@@ -92,7 +96,7 @@ class PendingAppend(msgspec.Struct, eq=False):
         if repeats:
             return
         if len(rows) > 1 and (stored_bytes := sum([len(row[EVENTS]) for row in rows])) > MOST_BYTES:
-            self.long, vars(self.batch)["stored_bytes"] = True, stored_bytes  # not joined: viewers read it from storage
+            self.long, self.batch.unjoined_bytes = True, stored_bytes  # viewers read it from storage
             return
         self.batch.stored = rows[0][EVENTS] if len(rows) == 1 else b"".join([row[EVENTS] for row in rows])
         self.long = len(self.batch.stored) > MOST_BYTES
@@ -102,8 +106,8 @@ class PendingAppend(msgspec.Struct, eq=False):
             error = self.error if isinstance(self.error, JournalError) else JournalError(str(self.error))
             self.log.gap = self.log.gap or error
             self.log.refuse(error)
-            if isinstance(self.error, StorageFailed):
-                self.log.tail.fail(self.error)  # the run waits, and its viewers get the reason
+            if isinstance(self.error, StorageFailed) or self.create is not None:
+                self.log.tail.fail(error)  # the run waits, or there is none, and its viewers get the reason
         elif self.batch:
             log = self.log
             log.written_seq = self.batch[-1].seq
@@ -155,7 +159,7 @@ class GroupCommit(ABC, Generic[Work]):
         """`clock` is the wall clock. `on_lag` is called once the entries of a group are shown, with the seconds since
         the oldest of them was appended."""
         self._loop = asyncio.get_running_loop()
-        self._clock = clock
+        self.clock = clock
         self._on_lag = on_lag
         self._waiting_since: float | None = None  # when the oldest entry of the next group was appended
         self._in_flight_since: float | None = None  # the same of the group in flight
@@ -234,7 +238,7 @@ class GroupCommit(ABC, Generic[Work]):
         self._in_flight_since, self._waiting_since = self._waiting_since, None
         try:
             self._next_at = self._loop.time() + MIN_INTERVAL_S
-            at = self._clock()
+            at = self.clock()
             refused = False
             for part in group:
                 if isinstance(part, PendingAppend):

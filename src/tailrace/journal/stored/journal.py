@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -21,11 +20,12 @@ from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, Stal
 from tailrace.events import AnyEvent, Entry, GatewayNotice, MessageChunk, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import Tail, ViewedJournal
+from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sessions.session_watch import SessionWatch
-from tailrace.journal.stored.ended_runs import EndedRun, Recorded
+from tailrace.journal.stored.database import Database
+from tailrace.journal.stored.ended_runs import Recorded
 from tailrace.journal.stored.group_commit import BEGIN_S, GroupCommit, StoredLog
 from tailrace.journal.stored.page_cache import PageCache
-from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.stored.shielded_writes import ShieldedWrites
 from tailrace.journal.waiters import ValueWaiters
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal, WriteEvents
@@ -40,86 +40,6 @@ MAX_LATE_RELEASES = 4096  # of more than these the oldest expire instead
 
 class _Released(StaleEpoch):
     """The owner itself has ended its claim."""
-
-
-class Database(ABC):
-    """What a store does. A write is queued for the next group commit, after everything queued before it."""
-
-    # ── writes: each raises before it has written anything ──
-
-    @abstractmethod
-    async def _insert_run(self, new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
-        """The new run, claimed by `owner` where there is one, and its number; None in place of the number where the
-        idempotency key names a run that exists."""
-
-    @abstractmethod
-    async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
-        """The run's number and its new lease."""
-
-    @abstractmethod
-    async def _renew_lease(self, lease: Lease, lease_s: float) -> None: ...
-
-    @abstractmethod
-    async def _release_run(self, lease: Lease, *, fsync: bool) -> None: ...
-
-    @abstractmethod
-    async def _park_run(self, lease: Lease, failure: RunFailure, kills: int, *, fsync: bool) -> None: ...
-
-    @abstractmethod
-    async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None: ...
-
-    @abstractmethod
-    def record(self, ended: EndedRun) -> Awaitable[None]:
-        """Stores a whole run that has ended in memory."""
-
-    @abstractmethod
-    async def _insert_signal(self, run_id: str, signal: Signal) -> Signal: ...
-
-    @abstractmethod
-    async def _swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool: ...
-
-    @abstractmethod
-    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run: ...
-
-    @abstractmethod
-    async def _delete_run(self, run_id: str) -> None: ...
-
-    # ── reads ──
-
-    @abstractmethod
-    async def get(self, run_id: str) -> Run: ...
-
-    @abstractmethod
-    async def page(self, run_id: str, after: int) -> Batch: ...
-
-    @abstractmethod
-    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]: ...
-
-    @abstractmethod
-    async def _run_after(self, session: str, kind: str, after: str) -> Run | None:
-        """The oldest run of the session with a greater id."""
-
-    @abstractmethod
-    def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]: ...
-
-    @abstractmethod
-    async def _signals_after(self, run_id: str, after: int) -> list[Signal]: ...
-
-    @abstractmethod
-    async def _compaction(self, run_id: str) -> tuple[Row, list[TimedRow]]:
-        """The snapshot before the last entry, and the rows that are kept."""
-
-    @abstractmethod
-    async def get_value(self, namespace: str, key: str) -> bytes | None: ...
-
-    # ── other processes ──
-
-    @abstractmethod
-    def _look_at(self, run_id: str) -> None:
-        """Another process may have written to the run: it is followed soon."""
-
-    @abstractmethod
-    async def close(self) -> None: ...
 
 
 class StoredJournal(Database, ViewedJournal):
@@ -172,6 +92,22 @@ class StoredJournal(Database, ViewedJournal):
         self._hold(log)
         return run, lease
 
+    def begin(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease] | None:
+        if new.session or new.idempotency_key or self._group_commit.failing:
+            return None
+        at = self._group_commit.clock()
+        run = Run(new_run_id(at), new, "running", last_seq=1, first_seq=1, created_at=at, claims=1, owner=owner)
+        if (create := self._creation(run, lease_s)) is None:
+            return None
+        lease, tail = Lease(run.id, run.claims, owner), Tail()
+        log = StoredLog(lease, 0, Fold(), tail, fsync=new.durability == "fsync")
+        log.create, log.unsignalled = create, True
+        log.not_before = asyncio.get_running_loop().time() + BEGIN_S
+        self._append_to(log, 1, (RunStarted(new.kind, new.model, new.session, at),))
+        self._tails[run.id] = tail
+        self._hold(log)
+        return run, lease
+
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
         return await self._shielded_writes.run(self._claim(run_id, owner, lease_s), if_left=self.release)
 
@@ -199,7 +135,8 @@ class StoredJournal(Database, ViewedJournal):
         self._refuse_later(log.run_id, log.epoch, why)
 
     def _refuse_later(self, run_id: str, epoch: int, why: JournalError) -> None:
-        self._refusals[run_id, epoch] = copy(why)  # without the traceback, which holds all that the run had
+        # Without the traceback, which holds all that the run had.
+        self._refusals[run_id, epoch] = RunSealed(*why.args) if why.__class__ is RunSealed else copy(why)
         if len(self._refusals) > REMEMBERED:
             del self._refusals[next(iter(self._refusals))]
 
@@ -238,6 +175,8 @@ class StoredJournal(Database, ViewedJournal):
     async def _release_stored(self, lease: Lease, *, fsync: bool) -> None:
         try:
             await self._release_run(lease, fsync=fsync)
+        except RunNotFound:  # storage has not taken the run itself, or it was deleted
+            pass
         except StorageFailed:
             self._late_releases.append(lease)
             raise
@@ -284,7 +223,7 @@ class StoredJournal(Database, ViewedJournal):
         seq = log.append(events, attempt)
         if not log.queued:
             self._group_commit.append(log)
-        if not log.has_text and events and events[0].__class__ is MessageChunk:
+        if not log.has_text and events and events[-1].__class__ is MessageChunk:
             log.has_text = True
             self._group_commit.send_soon()
         return seq

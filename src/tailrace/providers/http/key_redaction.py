@@ -1,6 +1,6 @@
 """An answer without the key that it was asked for with, streamed or whole: a model, or a proxy before it, may repeat
-what it was sent (J114). A text whose end may be the beginning of a key waits for what follows, and so do the provider's
-own events that it came in."""
+what it was sent (J114). The end of a text that may be the beginning of a key waits for what follows, and so does the
+provider's own event that it came in."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _EVENTS = (EventDelta, messages.EventRunDelta)
 
 
 class RedactedAnswer(AnswerStream):
-    """While the end of a text may be the beginning of a key, all deltas wait. After an error of an answer that is
-    resumable they go on waiting: the rest of a key may follow."""
+    """While the end of a text may be the beginning of a key, it waits with what follows. After an error of an answer
+    that is resumable they go on waiting: the rest of a key may follow."""
 
     def __init__(
         self, inner: AnswerStream, redactor: TextRedactor, completion_from_body: Callable[[JsonObject], Completion]
@@ -94,20 +94,29 @@ class RedactedAnswer(AnswerStream):
             return deltas  # nearly always
         out: list[AnyDelta] = []
         for delta in _apart(deltas):
-            if isinstance(delta, EventDelta) and not self._is_undecided():
+            has_event = bool(self.waiting) and isinstance(self.waiting[0], EventDelta)
+            if not self._is_undecided() and (isinstance(delta, EventDelta) or not has_event):
                 out += self._resolved()  # an event waits with the deltas that it means, which follow it
             self.waiting.append(delta)
             self._feed(delta)
-        return out if self._is_undecided() else out + self._resolved()
+        return out + (self._decided_text() if self._is_undecided() else self._resolved())
+
+    def _decided_text(self) -> list[AnyDelta]:
+        """The text before what may be a key, where nothing but text waits."""
+        choices = {each.choice if isinstance(each, TextDelta) else None for each in self.waiting}
+        if len(choices) > 1 or (choice := choices.pop()) is None:
+            return []
+        channel = TextDelta, choice, 0
+        text = "".join(self._decided.pop(channel, ()))
+        self.waiting = [TextDelta(self._streams[channel].held, choice)]
+        return [TextDelta(text, choice)] if text else []
 
     def _may_hold_secret(self, deltas: list[AnyDelta]) -> bool:
         """Whether a secret, or the beginning of one at the end of a text, is in these deltas."""
         for delta in deltas:
             if isinstance(delta, _EVENTS):
-                data = delta.data
-                for escaped in self._escaped:
-                    if escaped in data:
-                        return True
+                if any(map(delta.data.__contains__, self._escaped)):
+                    return True
             elif isinstance(delta, _GROWING):
                 if self.finds_key(msgspec.json.encode(_text_of(delta))) is not None:
                     return True
@@ -116,7 +125,7 @@ class RedactedAnswer(AnswerStream):
         return False
 
     def _is_undecided(self) -> bool:
-        return any(stream.holds for stream in self._streams.values())
+        return any(stream.held for stream in self._streams.values())
 
     def _feed(self, delta: AnyDelta) -> None:
         if isinstance(delta, _GROWING):

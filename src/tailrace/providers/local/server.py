@@ -213,8 +213,8 @@ class _Child(asyncio.SubprocessProtocol):
         return await self._report
 
     async def end(self, *, leaves_within_s: float = 0.0) -> None:
-        """Kills it: nothing of the server is worth saving. One that has said why it leaves is given the time to write
-        its log."""
+        """Kills the process: it has no state to save. `leaves_within_s`: the time for one that has reported why it ends
+        to write its log."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(leaves_within_s):

@@ -48,6 +48,7 @@ class Http1Reply:
         self.content_type = b""
         self.encodings: list[bytes] = []  # each value of `content-encoding`
         self.untouched = True  # not a byte of an answer came
+        self._loop = connection.loop
         self._connection: Http1Connection | None = connection
         self._headers: dict[str, str] | None = None
         self._decompressor: Decompressor | None = None
@@ -96,7 +97,7 @@ class Http1Reply:
                 return
             if self._ended:
                 break
-            self._waiter = waiter = get_running_loop().create_future()
+            self._waiter = waiter = self._loop.create_future()
             self._sink, self._context = sink, copy_context()
             try:
                 if await waiter:
@@ -126,7 +127,7 @@ class Http1Reply:
         """Is done when something has happened. Raises the error that the answer has ended with."""
         if self._error is not None:
             self._raise_error()
-        self._waiter = waiter = get_running_loop().create_future()
+        self._waiter = waiter = self._loop.create_future()
         return waiter
 
     def wake(self, *, enough: bool = False) -> None:
@@ -174,7 +175,7 @@ class Http1Reply:
             if self._connection is not None:
                 self._connection.pause_reading()
             if self._size <= HIGH_WATER_BYTES:
-                get_running_loop().call_soon(self._unpack)
+                self._loop.call_soon(self._unpack)
         elif self._unfinished is not None:
             self.finish(*self._unfinished)
         elif self._connection is not None and self._size <= HIGH_WATER_BYTES:
@@ -239,7 +240,7 @@ class Http1Reply:
         size, self._size = self._size, 0
         if size > HIGH_WATER_BYTES:
             if self._decompressor is not None and self._decompressor.has_more:
-                get_running_loop().call_soon(self._unpack)
+                self._loop.call_soon(self._unpack)
             elif self._connection is not None:
                 self._connection.resume_reading()
         return data
@@ -250,6 +251,7 @@ class Http1Connection(asyncio.Protocol):
 
     def __init__(self, owner: ConnectionOwner, destination: Destination) -> None:
         self.destination = destination
+        self.loop = get_running_loop()
         self.idle_since = 0.0
         self._owner = owner
         self._transport: asyncio.Transport | None = None
@@ -329,7 +331,7 @@ class Http1Connection(asyncio.Protocol):
                 transport.resume_reading()
 
         transport.pause_reading()
-        get_running_loop().call_soon(go_on)
+        self.loop.call_soon(go_on)
 
     def _has_too_much_framing(self, more_bytes: int) -> bool:
         self._framing_bytes += more_bytes

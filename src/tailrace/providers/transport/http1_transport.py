@@ -141,7 +141,7 @@ class Http1Transport:
     # ── for the connections ──────────────────────────────────────────────────────────────────────────────────
 
     def released(self, connection: Http1Connection) -> None:
-        loop = asyncio.get_running_loop()
+        loop = connection.loop
         connection.idle_since = loop.time()
         idle = self._idle.get(connection.destination)
         if idle is None:

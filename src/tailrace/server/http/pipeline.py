@@ -51,7 +51,7 @@ SOCKET: Final = web.RequestKey("socket", web.WebSocketResponse)
 _PROBED: Final = frozenset({"/readyz", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PREFLIGHT: Final = {
-    "Access-Control-Allow-Methods": "GET, POST, DELETE",
+    "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
     "Access-Control-Max-Age": "600",
     "Vary": "Origin, Access-Control-Request-Headers",
 }

@@ -10,6 +10,7 @@ from tailrace.runs.charged_to import platform_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 
+MAX_NAME_CHARS: Final = 256  # PostgreSQL has an index of the names
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -36,5 +37,7 @@ def key_was_used() -> ApiError:
 
 def check_name(name: str, param: str) -> None:
     """Raises `ApiError` 400."""
+    if len(name) > MAX_NAME_CHARS:
+        raise ApiError(400, f"{param}: must have at most {MAX_NAME_CHARS} characters", param=param)
     if _CONTROL.search(name):
         raise ApiError(400, f"{param}: a name has no control characters", param=param)

@@ -19,15 +19,15 @@ from tailrace.calls.call_log import CALL_KIND
 from tailrace.calls.service import CallSpec
 from tailrace.events import RunFinished
 from tailrace.journal.key_values import KeyValues
-from tailrace.messages import JsonObject, Usage, Value
+from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, RUNS_LIMIT, NewRun, Run
-from tailrace.runs.charged_to import owner_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, object_schema
 from tailrace.server.http.session_access import check_session
-from tailrace.server.routes.sessions import Sessions
+from tailrace.server.routes.sessions import Sessions, begun_conversation
+from tailrace.server.routes.sessions_schemas import Conversation
 from tailrace.server.v1.responses.begin_response import ResponseRuns
 from tailrace.server.v1.responses.responses_request import ResponsesRequest
 from tailrace.server.v1.responses.stored_response import (
@@ -51,14 +51,6 @@ _CONVERSATION: Final = object_schema(
 _ITEMS: Final = object_schema({"object": {"const": "list"}, "data": OBJECTS, "has_more": {"type": "boolean"}})
 _ITEM: Final = object_schema({"id": TEXT, "type": TEXT}, additionalProperties=True)
 _DELETED: Final = object_schema({"id": TEXT, "object": {"const": "conversation.deleted"}, "deleted": {"const": True}})
-
-
-class Conversation(Value):
-    """What is kept of a conversation beside its runs."""
-
-    owner: str
-    created_at: int
-    metadata: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class CreateBody(msgspec.Struct):
@@ -157,10 +149,7 @@ class Conversations:
         the request is for its owner alone. Raises `ApiError` 404, also for another key's, and 403."""
         name, caller = request.match_info["id"], request[IDENTITY]
         check_session(name, caller, "conversation_id")
-        kept = await self._kept.get(name)
-        if kept is None:
-            for run in await self._journal.runs(session=name, limit=1):
-                kept = Conversation(owner_of(run), int(run.created_at))
+        kept = await begun_conversation(self._journal, name)
         if kept is None or not (caller.may("runs") or caller.owns(kept.owner)):
             raise ApiError(404, f"Conversation with id '{name[:80]}' not found.", param="conversation_id")
         if changes and not caller.owns(kept.owner):
@@ -237,7 +226,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("POST", one, api.update, body=UpdateBody, answer=_CONVERSATION, errors=(403, 404, 408, 413)),
         route("DELETE", one, api.delete, answer=_DELETED, errors=(403, 404, 409)),
         route("GET", items, api.items, query=ItemsQuery, answer=_ITEMS, errors=(404,)),
-        route("POST", items, api.add_items, body=ItemsBody, answer=_ITEMS, errors=(404, 408, 413)),
+        route("POST", items, api.add_items, body=ItemsBody, answer=_ITEMS, errors=(404, 408, 409, 413)),
         route("GET", f"{items}/{{item_id}}", api.item, answer=_ITEM, errors=(404,)),
         route("DELETE", f"{items}/{{item_id}}", api.delete_item, answer=_CONVERSATION, errors=(404, 409)),
     )

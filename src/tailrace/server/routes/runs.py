@@ -23,14 +23,12 @@ from tailrace.app.timeline.question import attached_image
 from tailrace.app.timeline.read import read_timeline
 from tailrace.app.timeline.run_overview import tries_of_last_call
 from tailrace.app.timeline.run_summary import answering_model, answering_models
-from tailrace.config.presets import provider_dialects
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.events.speakers import SpokenBy
 from tailrace.flows.definition.public_ids import public_id, run_id_of
 from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
-from tailrace.messages import Dialect
 from tailrace.ports import ENDED, Run
 from tailrace.runs.approval_words import outcome_words
 from tailrace.runs.view import RunView
@@ -58,9 +56,6 @@ class Runs:
         self._app = pipeline.app
         self._journal = pipeline.app.journal
         self._costs = pipeline.app.costs
-
-    def _dialects(self) -> dict[str, Dialect]:
-        return provider_dialects(self._app.config)
 
     async def create(self, request: web.Request) -> web.Response:
         """Starts a run of the agent; it goes on whether or not a client watches.
@@ -206,12 +201,12 @@ class Runs:
         """The timeline of a run: its attempts, texts, tools, approvals and notices, with their times."""
         query = query_of(request, schemas.RunQuery)
         run_id, reasoning = _run_id(request), query.reasoning
-        return json_response(await read_timeline(self._journal, run_id, reasoning=reasoning, dialects=self._dialects()))
+        return json_response(await read_timeline(self._journal, run_id, reasoning=reasoning, costs=self._costs))
 
     async def export(self, request: web.Request) -> web.Response:
         """The run as one HTML file that needs nothing else: its timeline, and a replay of what its viewers saw."""
         query, run_id = query_of(request, schemas.RunQuery), request.match_info["id"]
-        page = await read_export(self._journal, run_id_of(run_id), reasoning=query.reasoning, dialects=self._dialects())
+        page = await read_export(self._journal, run_id_of(run_id), reasoning=query.reasoning, costs=self._costs)
         name = "".join(char if char.isalnum() or char in "-_" else "_" for char in run_id) + ".html"
         headers = {"Content-Disposition": f'attachment; filename="{name}"', **_EXPORT_HEADERS}
         return web.Response(text=page, content_type="text/html", charset="utf-8", headers=headers)

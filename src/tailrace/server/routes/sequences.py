@@ -216,8 +216,9 @@ class Sequences:
 
     async def retry(self, request: web.Request) -> web.Response:
         """Starts a new instance that resumes at the step where this one failed."""
+        caller = request[IDENTITY]
+        caller.require_model(SEQUENCES)
         try:
-            caller = request[IDENTITY]
             again = self._flows.retry(request.match_info["id"], requester=caller.name, is_admin=caller.may("admin"))
             run = await self._pipeline.begin_run(again)
         except DefinitionError as exc:

@@ -15,13 +15,13 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.session import TURN_KIND
-from tailrace.app.housekeeping import SESSION_MARKS, forget_values
+from tailrace.app.housekeeping import CONVERSATIONS, SESSION_MARKS, forget_values
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.errors import RunNotFound
 from tailrace.events import Snapshot
 from tailrace.journal.fold import DELIVERY
 from tailrace.journal.key_values import KeyValues
-from tailrace.ports import ENDED, Run, SessionRuns
+from tailrace.ports import ENDED, Journal, Run, SessionRuns
 from tailrace.ports import RunState as State
 from tailrace.runs.charged_to import owner_of
 from tailrace.server.http.api_errors import ApiError
@@ -32,6 +32,7 @@ from tailrace.server.http.route import Route, json_response
 from tailrace.server.http.session_access import check_name, check_session
 from tailrace.server.routes.runs_schemas import Page, RunState, RunSummary, before_of, state_of, summary_of
 from tailrace.server.routes.sessions_schemas import (
+    Conversation,
     Excerpt,
     SessionChange,
     SessionList,
@@ -145,7 +146,6 @@ class Sessions:
         if cursor is not None:
             await self._check_cursor(name, cursor.run_id, cursor.seq)
         stream = self._pipeline.stream(request)
-        stream.begin()
         feed = SessionFeed(self._pipeline, stream, name, self._summary, reasoning=query.reasoning)
         await feed.send_all(cursor)
         return await stream.end()
@@ -155,9 +155,8 @@ class Sessions:
     async def _require_own(self, name: str, caller: Identity) -> None:
         """Raises `ApiError` 403 for the conversation of another key or of a platform's chat."""
         check_session(name, caller, "id")
-        sessions = [await self._journal.session(name, kind) for kind in _DELETED_KINDS]
-        begun = min((each.first for each in sessions if each is not None), key=attrgetter("id"), default=None)
-        if begun is not None and not caller.owns(owner_of(begun)):
+        begun = await begun_conversation(self._journal, name)
+        if begun is not None and not caller.owns(begun.owner):
             raise ApiError(403, "another key has begun this session", code="not_your_session", param="id")
 
     async def _state(self, run: Run, *, reasoning: bool) -> RunState | None:
@@ -231,6 +230,15 @@ class Sessions:
                     if run.state in ENDED:  # not one that has begun meanwhile: the conversation goes on with it
                         with suppress(RunNotFound):
                             await self._journal.delete(run.id)
+
+
+async def begun_conversation(journal: Journal, session: str) -> Conversation | None:
+    """The session as it was made at `/v1/conversations`, else as its first run began it."""
+    if (made := await KeyValues(journal, CONVERSATIONS, Conversation).get(session)) is not None:
+        return made
+    sessions = [await journal.session(session, kind) for kind in _DELETED_KINDS]
+    first = min((each.first for each in sessions if each is not None), key=attrgetter("id"), default=None)
+    return None if first is None else Conversation(owner_of(first), int(first.created_at))
 
 
 _UNFINISHED: tuple[State, ...] = ("pending", "running", "parked")

@@ -52,6 +52,14 @@ class SessionMarks(Value):
     pinned: bool = False
 
 
+class Conversation(Value):
+    """Who began a session and when, with OpenAI's metadata: what is kept of a conversation beside its runs."""
+
+    owner: str
+    created_at: int
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: Annotated[str, Meta(max_length=256)] | None = None
     pinned: bool | None = None

@@ -121,13 +121,17 @@ class _AgentAnswer:
 
     async def _start_run(self) -> Run:
         """Stops the run where the client has gone before it was recorded."""
+        agents, durability = self._app.agents, self._app.config.store.durability
+        if not self._pipeline.storage_failed and (begun := agents.begin(self._spec, durability)) is not None:
+            agents.pin(begun.id)
+            return begun
         gone = False
 
         async def submit() -> Run:
-            run = await self._app.agents.submit(self._spec, durability=self._app.config.store.durability)
-            self._app.agents.pin(run.id)
+            run = await agents.submit(self._spec, durability=durability)
+            agents.pin(run.id)
             if gone:
-                await self._app.agents.stop(run.id)
+                await agents.stop(run.id)
             return run
 
         try:

@@ -21,7 +21,7 @@ from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, EventForm, JsonObject, ReasoningDelta, TextDelta
 from tailrace.ports import Journal, Lease, NewRun, Run
-from tailrace.providers.attempt import Route, StopCall
+from tailrace.providers.attempt import StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import Verdict
 from tailrace.providers.recovery_log import CURRENT_RUN
@@ -46,7 +46,8 @@ async def begin_raw(call: ClientCall) -> Answering:
     routes = app.raw_routes(client_request)
     requester = request_values(call.request)[IDENTITY].name
     kept: JsonObject = {"api": call.dialect.name, "request": client_request.body, "requester": requester}
-    if ignored := params_left_out(routes[0], client_request):
+    ignored = params_left_out(routes[0], client_request)
+    if ignored:
         set_ignored_header(call.request, ignored)
         kept["ignored"] = ignored
     new = NewRun(CALL_KIND, kept, client_request.request.model, durability="memory")
@@ -54,7 +55,7 @@ async def begin_raw(call: ClientCall) -> Answering:
     if lease is None:
         raise AssertionError("a run without an idempotency key is always new")
     CURRENT_RUN.set(run.id)
-    return _RawAnswer(call, routes, run, lease).answer()
+    return _RawAnswer(call, RoutedRequest(client_request, routes, ignored), run, lease).answer()
 
 
 def broken_off(error: ProviderError) -> ApiError:
@@ -68,20 +69,20 @@ def broken_off(error: ProviderError) -> ApiError:
 class _RawAnswer:
     """One call for one connected client."""
 
-    __slots__ = ("_answering", "_call", "_lease", "_pipeline", "_routes", "_run", "can_go_on")
+    __slots__ = ("_answering", "_call", "_lease", "_pipeline", "_routed", "_routes", "_run", "can_go_on")
 
-    def __init__(self, call: ClientCall, routes: tuple[Route, ...], run: Run, lease: Lease) -> None:
+    def __init__(self, call: ClientCall, routed: RoutedRequest, run: Run, lease: Lease) -> None:
         self._call = call
         self._pipeline = call.pipeline
-        self._routes = routes
-        self._answering = routes[0]  # the head of the answer names what this one's provider is not told
+        self._routed, self._routes = routed, routed.routes
+        self._answering = routed.routes[0]  # the head of the answer names what this one's provider is not told
         self._run = run
         self._lease = lease
         self.can_go_on = not call.client_request.opaque_at  # another provider can be asked for the rest
 
     async def answer(self) -> web.StreamResponse:
         call, pipeline = self._call, self._pipeline
-        journal, routed = pipeline.app.journal, RoutedRequest(call.client_request, self._routes)
+        journal, routed = pipeline.app.journal, self._routed
         live: _LiveListener | None = None
         if call.client_request.stream:
             record: CallLog = (live := _LiveListener(self, journal, self._lease, routed))

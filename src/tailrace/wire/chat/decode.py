@@ -140,8 +140,9 @@ class ChatDecoder(TemplateDecoder):
         for choice in choices:
             if choice.__class__ is not dict or "index" not in choice or (index := choice["index"]).__class__ is not int:
                 return None
-            if (state := self._choices.get(index)) is None:
-                state = self._choices[index] = ChoiceState(index, self._quirks)
+            if index not in self._choices:
+                self._choices[index] = ChoiceState(index, self._quirks)
+            state = self._choices[index]
             added = state.add_plain(choice, deltas, relayed=self._keeps_events)
             if added is None:
                 return None

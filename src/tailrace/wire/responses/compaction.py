@@ -1,4 +1,4 @@
-"""Compaction items of ours: a conversation as one opaque item, which any later request gives back.
+"""Compaction items of ours: a conversation as one opaque item, for the input of any later request.
 
 It holds the text that stands for the conversation. It is no secret, and a client could have written it itself.
 """

@@ -64,9 +64,10 @@ class SessionFeed:
 
     async def send_all(self, cursor: SessionCursor | None) -> None:
         """Never returns. Raises `ApiError` 503 when the server stops."""
+        after = cursor.run_id if cursor is not None else await self._before_live()
+        self._stream.begin()  # only now: what a client asks once it has the head comes after that place
         if cursor is not None:
             await self._send_run(cursor.run_id, cursor.seq)
-        after = cursor.run_id if cursor is not None else await self._before_live()
         while True:
             run = await self._pipeline.unless_draining(self._journal.next_run(self._session, TURN_KIND, after))
             after = run.id
@@ -77,8 +78,9 @@ class SessionFeed:
     async def _before_live(self) -> str:
         """The newest run that is not sent: those that have not ended follow it."""
         of_session = partial(self._journal.runs, session=self._session, kind=TURN_KIND)
+        newest = await of_session(limit=1)  # first: a run that begins meanwhile, and may end, is after it
         live = await of_session(states=("pending", "running"))
-        before = await of_session(before=live[-1].id if live else None, limit=1)
+        before = await of_session(before=live[-1].id, limit=1) if live else newest
         return before[0].id if before else _BEFORE_EVERY_RUN
 
     async def _send_run(self, run_id: str, after: int) -> None:

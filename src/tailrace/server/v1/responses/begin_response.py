@@ -6,6 +6,7 @@ Owns what a response is begun from: the stored items that the request refers to,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -94,8 +95,9 @@ class ResponseRuns:
     async def begin(
         self, request: web.Request, asked: ResponsesRequest, history: Messages, *, over_socket: bool = False
     ) -> Run:
-        """The run, once it is recorded (shielded: a disconnect does not undo it). One that is not stored has no place
-        in a conversation, and a raw call of that kind is in memory until its end."""
+        """The run, once it is recorded (shielded: a disconnect does not undo it), or where its client sees nothing but
+        what it logs. One that is not stored has no place in a conversation, and a raw call of that kind is in memory
+        until its end."""
         client_request, requester = asked.client_request, request[IDENTITY].name
         routes = () if is_agent(self._app, client_request) else self._app.raw_routes(client_request)
         first = routes[0] if routes else None
@@ -114,6 +116,7 @@ class ResponseRuns:
             )
         )
         durability, session = self._app.config.store.durability, asked.session if asked.is_stored else ""
+        at_once = asked.stream and not (asked.background or over_socket or session or self._pipeline.storage_failed)
         if first is None:
             client_request = await with_turns_own_calls(self._app, client_request, request[IDENTITY])
         if asked.previous_response_id:
@@ -122,17 +125,19 @@ class ResponseRuns:
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
             set_ignored_header(request, spec.ignored)
             spec = msgspec.structs.replace(spec, busy="queue")
-            work = self._app.agents.submit(spec, session=session, durability=durability)
+            begun = self._app.agents.begin(spec, durability) if at_once else None
+            submit = partial(self._app.agents.submit, spec)
         else:
             ignored = params_left_out(first, client_request)
             set_ignored_header(request, ignored)
             call = CallSpec(asked.body, history, origin, client_request.headers, ignored)
             durability = durability if asked.is_stored else "memory"
-            routed = RoutedRequest(client_request, routes)
-            work = self._app.calls.submit(
-                call, model=asked.model, session=session, durability=durability, routed=routed
-            )
-        return await self._pipeline.begin_run(work)
+            routed = RoutedRequest(client_request, routes, ignored)
+            begun = self._app.calls.begin(call, asked.model, durability, routed) if at_once else None
+            submit = partial(self._app.calls.submit, call, model=asked.model, routed=routed)
+        if begun is not None:
+            return begun
+        return await self._pipeline.begin_run(submit(session=session, durability=durability))
 
     def ends_for_steers(self, asked: ResponsesRequest) -> bool:
         """Whether a steer may end the response at the end of an item. A stored response goes on to its end."""

@@ -6,6 +6,7 @@ stream can be resumed at any number, on any connection, by any process.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
@@ -254,7 +255,7 @@ async def response_body(journal: Journal, run: Run, response_id: str = "") -> Js
     if run.first_seq > 1:  # compacted: only the recorded messages have its texts
         entries = await journal.facts(run.id)
     response = StoredResponse(run, response_id=response_id)
-    response.events(entries)
+    await asyncio.to_thread(response.events, entries)  # a long log takes a while: meanwhile the loop serves others
     return response.body
 
 
@@ -410,10 +411,14 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
 
 async def history_in(journal: Journal, session: str, caller: Identity) -> tuple[Message, ...]:
     """The messages of this conversation: those up to the end of its newest run. Keys with the scope `runs` share their
-    conversations; for any other key, another's is 404."""
+    conversations; for any other key, another's is 404. 409 while a response is made in it, as OpenAI's API has it: what
+    went on from before its end would leave out its answer."""
     for run in await journal.runs(session=session, limit=1):
         if not caller.may("runs") and not caller.owns(owner_of(run)):
             raise ApiError(404, f"no such conversation: {session[:80]!r}", param="conversation")
+        if run.state in ("pending", "running"):
+            message = "another response is made in this conversation; ask again when it has ended, or cancel it"
+            raise ApiError(409, message, code="conversation_locked", param="conversation")
         if run.new.kind in (CALL_KIND, TURN_KIND):
             return await history_after(journal, run)
     return ()

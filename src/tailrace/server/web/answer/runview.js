@@ -77,6 +77,7 @@ export class RunView {
     this.dirty = new Set(); // what has something to draw
     this.attempts = new Map(); // node of the body → the attempt that it is of
     this.asked = new Map(); // approval id → the index of the call that it is about
+    this.denials = 0; // of questions from before a reload: their calls are known when they end
     this.next.clear();
   }
 
@@ -328,6 +329,10 @@ export class RunView {
   toolEnded(event) {
     const output = this.output;
     this.output = null;
+    if (this.denials && output?.not_executed) {
+      this.denials--;
+      this.tools.hide(event.index ?? 0);
+    }
     const card = this.tools.end(event, output);
     if (card) this.dirty.add(card);
     this.tellDoing();
@@ -358,7 +363,9 @@ export class RunView {
 
   /** The line of the question tells of a denial, with its reason: the card of the call would tell it again. */
   tellDenial({ decision }, index) {
-    if (decision === "deny") this.tools.hide(index);
+    if (decision !== "deny") return;
+    if (index === undefined) this.denials++;
+    else this.tools.hide(index);
   }
 
   // ── the state of a run that was not watched from its beginning ───────────────────────────────────────────

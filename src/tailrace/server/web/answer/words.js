@@ -1,9 +1,15 @@
 // Numbers as people read them.
 
+/** 43 ms, 0.31 s, 4.2 s, 12 s, 3 min 5 s, 2 h 5 min, 4 days */
 export function seconds(value) {
-  if (value < 10) return `${value.toFixed(1)} s`;
-  if (value < 100) return `${Math.round(value)} s`;
-  return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
+  if (value < 0.1) return `${Math.round(value * 1000)} ms`;
+  if (value < 10) return `${Number(value.toFixed(value < 1 ? 2 : 1))} s`;
+  const whole = Math.round(value);
+  const minutes = Math.floor(whole / 60);
+  if (!minutes) return `${whole} s`;
+  if (minutes < 60) return `${minutes} min ${whole % 60} s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
 }
 
 /** Whole seconds, of what still goes on. */
@@ -22,7 +28,9 @@ export function tokens(usage) {
 
 export const count = (value) => value.toLocaleString("en-US");
 
-export function dollars(value) {
-  if (value > 0 && value < 0.0001) return "< $0.0001";
-  return `$${value.toFixed(value < 1 ? 4 : 2)}`;
+/** $0.0021, $0.14, $12.30; "" where it is not known */
+export function dollars(usd) {
+  if (usd === null || usd === undefined) return "";
+  if (usd && usd < 0.0001) return "<$0.0001";
+  return `$${usd.toFixed(usd && usd < 0.01 ? 4 : 2)}`;
 }

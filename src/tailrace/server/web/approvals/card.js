@@ -2,6 +2,7 @@
 // buttons that answer it.
 
 import { button, element, make } from "../answer/dom.js";
+import { elapsed } from "../answer/words.js";
 import { post } from "../net/api.js";
 import { isUnreached, tellRefusal } from "../net/reached.js";
 import { mayAnswer, serverNow } from "./server_clock.js";
@@ -54,7 +55,7 @@ export class ApprovalCard {
 
   tick() {
     const left = this.leftS;
-    this.countdown.textContent = left === null ? "" : `${left} s`;
+    this.countdown.textContent = left === null ? "" : elapsed(left);
     this.countdown.classList.toggle("soon", left !== null && left <= SOON_S);
     if (!mayAnswer(this.asked) && !this.foreign) this.offer();
   }

@@ -2,10 +2,10 @@
 
 import { button, link } from "../answer/dom.js";
 import { INTERRUPTED } from "../answer/failure.js";
-import { tokens } from "../answer/words.js";
+import { dollars, tokens } from "../answer/words.js";
 import { titleOf } from "../conversation/question_files.js";
 import { make } from "./dom.js";
-import { dollars, seconds } from "./words.js";
+import { seconds } from "./words.js";
 
 const CLOCK = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 

@@ -1,9 +1,9 @@
 // The items of a run as a list. Each opens to what belongs to it: arguments, output, changes, reasons.
 
 import { button, link } from "../answer/dom.js";
-import { count, tokens } from "../answer/words.js";
+import { count, dollars, tokens } from "../answer/words.js";
 import { make } from "./dom.js";
-import { callWords, dollars, lengthOf, moment, nameOf, outcomeOf, pretty, seconds, titleOf, tone } from "./words.js";
+import { callWords, lengthOf, moment, nameOf, outcomeOf, pretty, seconds, titleOf, tone } from "./words.js";
 
 const TITLE_CHARS = 160;
 const ABOVE_PX = 48; // of the list, over an item that it is scrolled to

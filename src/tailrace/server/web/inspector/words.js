@@ -39,11 +39,6 @@ function clock(value, digits) {
   return `${head}:${rest(whole - hours * 3600 - minutes * 60, digits)}`;
 }
 
-export function dollars(value) {
-  if (value === null || value === undefined) return "";
-  return value && value < 0.01 ? `$${value.toPrecision(2)}` : `$${value.toFixed(2)}`;
-}
-
 const OUTCOMES = {
   running: "running",
   answered: "answered",

@@ -2,8 +2,8 @@
 // person chooses one, it is the one that began last, or one that goes on.
 
 import { element } from "../answer/dom.js";
-import { seconds } from "../inspector/words.js";
-import { StepCard } from "./step_card.js";
+import { seconds } from "../answer/words.js";
+import { folded, StepCard } from "./step_card.js";
 
 const ITERATIONS = /\[\d+\]/g;
 
@@ -20,7 +20,8 @@ export class GraphView {
     this.steps.tabIndex = 0; // it scrolls
     this.steps.setAttribute("role", "group");
     this.steps.setAttribute("aria-label", "The chosen step");
-    const overview = element("nav", [this.list(top)], "graph-overview");
+    const given = Object.keys(input ?? {}).length ? [folded("Input", input)] : [];
+    const overview = element("nav", [...given, this.list(top)], "graph-overview");
     overview.setAttribute("aria-label", "Steps");
     this.node = element("div", [overview, this.steps], "graph-panes");
     this.show(this.cards.values().next().value);
@@ -79,6 +80,10 @@ export class GraphView {
   /** How long each step took, in seconds, by its id: from the begin of its first iteration to the end of its last. */
   tellTimes(times) {
     for (const [id, card] of this.cards) card.time.textContent = times.has(id) ? seconds(times.get(id)) : "";
+  }
+
+  tellAsking() {
+    for (const card of this.cards.values()) card.tellAsking();
   }
 
   /** The card of a step, and which iteration of it: `each[2].card` is iteration `[2]` of `each.card`. */

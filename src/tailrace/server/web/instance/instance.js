@@ -2,7 +2,7 @@
 // breaks is taken up again after the last event that was seen.
 
 import { button, element, link, make } from "../answer/dom.js";
-import { elapsed, seconds, tokens } from "../answer/words.js";
+import { dollars, elapsed, seconds, tokens } from "../answer/words.js";
 import { startInbox } from "../approvals/inbox.js";
 import { post, read, wordsOf } from "../net/api.js";
 import { follow } from "../net/follow.js";
@@ -29,6 +29,7 @@ class InstanceView {
     this.seq = 0;
     this.hasAll = false;
     this.state = "";
+    this.facts = [];
     this.drawing = false;
     this.status = make("p", "instance-status");
     this.status.setAttribute("role", "status");
@@ -113,16 +114,17 @@ class InstanceView {
     this.offer();
   }
 
-  end({ state, error, usage }) {
+  end({ state, error }) {
     this.become(state);
     this.graph.end(state);
     if (error) this.failure.textContent = error.message;
-    this.tokens = tokens(usage);
   }
 
-  /** How long the steps took: asked for when one has ended, once for those that end together. */
+  /** How long the steps took, and what all cost: asked for when one has ended, once for those that end together. */
   async readTimes() {
-    const { items } = await read(`/runs/${encodeURIComponent(this.instance.id)}/timeline`);
+    const { items, usage, cost_usd: usd } = await read(`/runs/${encodeURIComponent(this.instance.id)}/timeline`);
+    this.facts = [tokens(usage), dollars(usd)];
+    this.tick();
     const spans = new Map(); // step → when its first iteration began, and its last one ended
     for (const { kind, block_id: id = "", start, end } of items) {
       if (kind !== "step" || start === undefined || end === undefined) continue;
@@ -148,7 +150,8 @@ class InstanceView {
   tick() {
     const { created_at: began, finished_at: ended } = this.instance;
     const took = ended ? seconds(Math.max(0, ended - began)) : elapsed(Date.now() / 1000 - began);
-    this.time.textContent = [took, this.tokens].filter(Boolean).join(" · ");
+    this.time.textContent = [took, ...this.facts].filter(Boolean).join(" · ");
+    this.graph.tellAsking();
   }
 
   // ── what people do ──────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ const SHORT = /^\S.{0,59}$/;
 
 export class StepCard {
   /** `items()`: what its iterations are for. */
-  constructor({ id, parent, name, title, handler }, items, signal) {
+  constructor({ id, parent, name, title, handler, prompt }, items, signal) {
     this.iterations = new Map();
     this.items = items;
     this.handler = handler;
@@ -30,7 +30,8 @@ export class StepCard {
     this.row.type = "button";
     this.rows = make("div", "graph-iterations");
     const head = element("div", [this.marks[1], element("b", [name]), element("span", [title || handler], "graph-handler"), this.states[1]], "graph-step-head");
-    this.node = element("section", [head, this.rows, this.answer?.node ?? ""], "graph-step");
+    const asked = prompt?.length > 200 ? folded("Prompt", prompt) : element("p", [prompt ?? ""], "graph-prompt");
+    this.node = element("section", [head, asked, this.rows, this.answer?.node ?? ""], "graph-step");
     this.node.setAttribute("aria-label", `step ${name}`);
     this.tell("pending");
   }
@@ -50,6 +51,11 @@ export class StepCard {
     if (chosen) this.row.setAttribute("aria-current", "step");
     else this.row.removeAttribute("aria-current");
     if (chosen) this.draw(); // what came while it was not in view
+  }
+
+  /** A question of a turn of the agent comes and goes in its own time. */
+  tellAsking() {
+    if (this.isAsking !== (this.isAsking = !!this.rows.querySelector(".approval-card"))) this.changed();
   }
 
   /** What the graph says before the events come. */
@@ -82,7 +88,8 @@ export class StepCard {
     for (const mark of this.marks) mark.textContent = MARKS[shown] ?? "–";
     const done = states.filter((one) => one === "finished").length;
     const all = states.length && Math.max(states.length, this.isForEach && this.items().length);
-    for (const node of this.states) node.textContent = all > 1 ? `${done} of ${all} done` : shown === "running" ? this.works : shown;
+    const word = shown === "running" ? this.works : shown;
+    for (const node of this.states) node.textContent = this.isAsking ? "asking" : all > 1 ? `${done} of ${all} done` : word;
   }
 
   /** The instance has. */
@@ -192,12 +199,19 @@ function nameOf(key, item) {
 }
 
 function whole(output) {
-  const text = typeof output === "string" ? output : JSON.stringify(output, null, 2);
+  const text = textOf(output);
+  return text.length < 400 ? scrolled(text) : folded("Output", text);
+}
+
+export const folded = (title, value) => element("details", [element("summary", [title]), scrolled(textOf(value))], "folded");
+
+function scrolled(text) {
   const pre = element("pre", [text]);
   pre.tabIndex = 0;
-  if (text.length < 400) return pre;
-  return element("details", [element("summary", ["Output"]), pre]);
+  return pre;
 }
+
+const textOf = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
 /** Null where it is anything else. */
 function objectIn(text) {

@@ -10,6 +10,8 @@ import { cut, Table, tag } from "./table.js";
 import { money, moment, number, runAddress, span, TONES, UNKNOWN } from "./words.js";
 
 const EVERY_MS = 2000;
+const LATELY_S = 900;
+const MOST_ERRORS = 12; // that the server tells of
 
 export async function openOperations() {
   await new OperationsView().open();
@@ -79,7 +81,7 @@ class OperationsView {
   }
 
   /** One line says whether all is well, and if not, what is not. It is read out only where it changes. */
-  tell({ nodes, live, approvals, platforms, providers }) {
+  tell({ now, nodes, live, approvals, platforms, providers, errors }) {
     const silent = nodes.filter(({ report }) => !report).length;
     const problems = [
       ...new Set(nodes.flatMap(({ report }) => Object.keys(report?.problems ?? {}))),
@@ -87,9 +89,11 @@ class OperationsView {
       ...platforms.filter(({ state }) => state === "unserved").map(({ name }) => name),
       ...providers.filter(({ problem }) => problem).map(({ name }) => name),
     ];
+    const failed = errors.filter((run) => run.created_at + run.duration_s > now - LATELY_S).length;
     const counts = [count(nodes.length, "process", "processes"), count(live.length, "live run"), count(approvals.length, "waiting approval")];
-    const health = problems.length ? `Look at: ${[...new Set(problems)].join(", ")}.` : "All is well.";
-    const words = `${health} ${counts.join(", ")}.`;
+    if (failed) counts.push(`${failed === MOST_ERRORS ? "at least " : ""}${count(failed, "run")} failed in the last 15 minutes`);
+    const health = problems.length ? `Look at: ${[...new Set(problems)].join(", ")}. ` : failed ? "" : "All is well. ";
+    const words = `${health}${counts.join(", ")}.`;
     this.status.setAttribute("role", "status");
     this.status.dataset.tone = problems.length ? "bad" : "good";
     if (this.status.textContent !== words) this.status.textContent = words;

@@ -106,7 +106,9 @@ class RunsView {
     this.table.mark(this.sort);
     this.more.hidden = !this.next;
     const priced = this.found.filter(({ cost_usd: usd }) => usd !== null);
-    const cost = priced.length ? ` ${money(priced.reduce((sum, { cost_usd: usd }) => sum + usd, 0))}${priced.length < this.found.length ? " and what has no price" : ""}.` : "";
+    const used = this.found.filter(({ usage }) => usage?.input_tokens || usage?.output_tokens);
+    const sum = money(priced.reduce((sum, { cost_usd: usd }) => sum + usd, 0));
+    const cost = priced.length ? ` ${priced.length < used.length ? "At least " : ""}${sum}.` : "";
     this.tell(`${this.found.length}${this.next ? "+" : ""} ${this.found.length === 1 ? "run" : "runs"}.${cost}`, "");
   }
 
