@@ -13,8 +13,9 @@ from bench.growth.fill import add_samples, fill_postgres
 from postgres_server import PostgresServer
 from tailrace.integrations.postgres import queries
 from tailrace.integrations.postgres.address import Connection
+from tailrace.integrations.postgres.commits import APPEND, SETTINGS
 from tailrace.integrations.postgres.store import PostgresJournal
-from tailrace.ports import RunState
+from tailrace.ports import NewRun, RunState
 
 RUNS = 20_000
 Query = Callable[[Connection], Awaitable[object]]
@@ -48,8 +49,28 @@ class Counting:
 
 
 def _rows_of(node: dict[str, Any]) -> float:
-    own = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+    removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
+    own = (node["Actual Rows"] + removed) * node["Actual Loops"]
     return float(own) + sum(map(_rows_of, node.get("Plans", ())))
+
+
+async def test_a_commit_compares_no_row_with_the_runs_of_others(postgres_server: PostgresServer) -> None:
+    url, runs = postgres_server.url(), 100
+    journal = await PostgresJournal.open(url)
+    for _ in range(runs):
+        await journal.start(NewRun("call"), "bench")
+    await journal.close()
+    settings = {"search_path": url.partition("schema=")[2], **SETTINGS}
+    connection = await asyncpg.connect(url.partition("?")[0], server_settings=settings)
+    try:
+        nums = [num for (num,) in await connection.fetch("SELECT num FROM heads")]
+        claims = (nums, [1] * runs, [""] * runs, [2] * runs)  # released when the journal was closed
+        rows = (nums, [2] * runs, [2] * runs, [1] * runs, [0] * runs, [b"{}\n"] * runs, [0.0] * runs)
+        counting = Counting(connection)
+        assert len((await counting.fetchrow(APPEND, *claims, *rows, "channel", ""))[0]) == runs
+    finally:
+        await connection.close()
+    assert counting.rows < 20 * runs
 
 
 async def test_no_list_looks_at_more_rows_than_it_needs(postgres_server: PostgresServer) -> None:
