@@ -249,6 +249,18 @@ async def test_no_store_is_given_a_session_with_a_name_of_any_length(tmp_path: P
     assert status == 400
 
 
+async def test_names_of_sequences_and_signals_have_no_control_characters(tmp_path: Path) -> None:
+    wait = {"type": "step", "id": "a", "handler": "wait_signal", "params": {"signal": "{{input.name}}"}}
+    async with running_server(tmp_path, config=CONFIG, env=ENV) as server:
+        refused, _ = await server.json("POST", "/sequences", {"name": "a\0b", "blocks": [wait]}, headers=key("ops"))
+        _, sequence = await server.json("POST", "/sequences", {"name": "s", "blocks": [wait]}, headers=key("ops"))
+        started = {"sequence_id": sequence["id"], "input": {"name": "go"}}
+        _, instance = await server.json("POST", "/instances", started, headers=key("ops"))
+        path = f"/instances/{instance['id']}/signals"
+        unsent, _ = await server.json("POST", path, {"signal": "a\0b"}, headers=key("ops"))
+    assert (refused, unsent) == (400, 400)
+
+
 @pytest.mark.parametrize("path", NAMED)
 async def test_the_conversation_of_a_chat_is_not_for_every_key(tmp_path: Path, path: str) -> None:
     """What stands in it is told to the model when that chat's user asks next; only an admin may add to it."""

@@ -23,6 +23,8 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
+PRINTED: Final = r"^[^\x00-\x1f\x7f]*$"  # the pattern of a name: not every store takes control characters
+
 BlockId = Annotated[
     str,
     Meta(
@@ -175,7 +177,7 @@ _KEYS: Final = frozenset(name for part in (*get_args(Block), Retry, Budget, Case
 class Definition(_Part):
     """`input_schema` is a JSON schema that every instance's input must satisfy."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    name: Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTED)]
     blocks: Annotated[tuple[Block, ...], Meta(min_length=1)]
     description: str = ""
     input_schema: JsonObject | None = None

@@ -10,6 +10,7 @@ import msgspec
 
 from tailrace.errors import ConfigError
 from tailrace.events import RunFailure
+from tailrace.flows.definition.definition import PRINTED
 from tailrace.flows.definition.spelling import no_such
 from tailrace.flows.language.expressions import ExpressionError, Scope
 from tailrace.flows.language.templates import has_template
@@ -125,7 +126,7 @@ class AgentParams(Params):
     system: str = ""
     tools: tuple[str, ...] | None = None
     max_turns: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    session: Annotated[str, msgspec.Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    session: Annotated[str, msgspec.Meta(max_length=256, pattern=PRINTED)] = ""
 
 
 class AgentOutcome(msgspec.Struct, frozen=True):

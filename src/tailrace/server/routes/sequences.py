@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
-from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
+from tailrace.flows.definition.definition import PRINTED, Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of
 from tailrace.flows.definition.orch8 import read_definition
 from tailrace.flows.definition.public_ids import public_id, run_id_of
@@ -103,7 +103,7 @@ class InstanceList(msgspec.Struct, frozen=True):
 
 
 class SignalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    signal: Annotated[str, Meta(min_length=1, max_length=256)]
+    signal: Annotated[str, Meta(min_length=1, max_length=256, pattern=PRINTED)]
     payload: JsonObject = {}
 
 
