@@ -170,10 +170,10 @@ class EventStream:
             self.drop()
 
     def page_sender(self, frame: Frame) -> Callable[[LogPage], bool]:
-        """Sends what `frame` makes of a page, unless that is long or the client is behind. Then it returns False, with
-        nothing sent; `send_pieces` waits. Each viewer of each token costs such a call, so it makes none but `write`,
-        and looks once in `LOOK_BYTES` at the connection, which takes what it is given while the handler of a client
-        that has gone is cancelled. -30 % of the interpreter's CPU per viewer and token (`python -m bench fanout`)."""
+        """Sends what `frame` makes of a page. Returns False, with nothing sent, where that is long or the client is behind:
+        `send_pieces` waits. Each viewer of each token costs this and a `write`, and once in `LOOK_BYTES` a look at the
+        connection: -30 % of the interpreter's CPU (`python -m bench fanout`). One that closes ignores what it is given.
+        """
         self._frame = frame
         return self._send_page
 
