@@ -170,10 +170,9 @@ class EventStream:
             self.drop()
 
     def page_sender(self, frame: Frame) -> Callable[[LogPage], bool]:
-        """Sends what `frame` makes of a page. Returns False, with nothing sent, where that is long or the client is behind:
-        `send_pieces` waits. Each viewer of each token costs this and a `write`, and once in `LOOK_BYTES` a look at the
-        connection: -30 % of the interpreter's CPU (`python -m bench fanout`). One that closes ignores what it is given.
-        """
+        """Sends what `frame` makes of a page; False, with nothing sent, where it is long or the client behind. Once in
+        `LOOK_BYTES` it looks at the connection, which ignores what it is given while it closes. Else it makes no call
+        but `write`: -30 % of the interpreter's CPU per viewer and token (`python -m bench fanout`)."""
         self._frame = frame
         return self._send_page
 
