@@ -44,11 +44,7 @@ async def tail(log: Journal, run: str, after: int = 0) -> AsyncIterator[Event]:
 | headrace |  120 m |
 | tailrace |   85 m |
 """
-ASKED = {
-    "provider": "scripted",
-    "model": "scripted-1",
-    "messages": [{"role": "user", "content": "A card from {{city}}."}],
-}
+ASKED = {"provider": "scripted", "model": "scripted-1", "prompt": "A card from {{city}}."}
 CARD = {"type": "step", "id": "card", "handler": "llm_call", "params": {**ASKED, "stream": True}}
 SEQUENCE = {
     "name": "postcards",
@@ -61,7 +57,7 @@ SEQUENCE = {
                     {
                         "type": "for_each",
                         "id": "cities",
-                        "collection": ["Bern", "Thun"],
+                        "collection": "{{input.cities}}",
                         "item_var": "city",
                         "body": [CARD],
                     }
@@ -72,10 +68,12 @@ SEQUENCE = {
         {"type": "step", "id": "post", "handler": "wait_signal", "params": {"signal": "go"}},
     ],
 }
+GIVEN = {"input": {"cities": ["Bern", "Thun"]}}
 CARDS = (
     "Greetings from **Bern**! The Aare carries everybody round the old town; one swims with the stream.",
     "Greetings from **Thun**! Here the Aare leaves the lake, below two wooden bridges with sluices.",
 )
+PRICES = {"scripted-1": {"input": 3, "output": 15}}
 DESKTOP, PHONE = (1280, 800), (390, 844)
 FRAMES = "new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
 
@@ -140,7 +138,7 @@ async def draw(work: Path, home: Path, devtools: str) -> None:
 async def draw_for_operators(tab: Tab, url: str, client: aiohttp.ClientSession) -> None:
     async with client.post(f"{url}/sequences", json=SEQUENCE) as response:
         sequence = (await response.json())["id"]
-    async with client.post(f"{url}/instances", json={"sequence_id": sequence}) as response:
+    async with client.post(f"{url}/instances", json={"sequence_id": sequence, **GIVEN}) as response:
         instance = (await response.json())["id"]
     await tab.size(*DESKTOP)
     for name, address, drawn in (
@@ -153,13 +151,14 @@ async def draw_for_operators(tab: Tab, url: str, client: aiohttp.ClientSession) 
         if name == "instance":
             await tab.value("document.querySelector('.graph-row').click()")
             await tab.until_shown("two wooden bridges")
+            await tab.until("document.querySelector('.instance-facts').textContent.includes('$')")
         await shoot(tab, name)
 
 
 def config_for(provider: FaultyProvider, home: Path) -> Config:
     settings = {
         "model": {"provider": "scripted", "name": "scripted-1"},
-        "providers": {"scripted": {"dialect": "chat", "base_url": provider.openai_url}},
+        "providers": {"scripted": {"dialect": "chat", "base_url": provider.openai_url, "prices": PRICES}},
         "store": {"url": "memory://"},
     }
     (home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")

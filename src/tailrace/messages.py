@@ -213,8 +213,8 @@ class NamedTool(Value, gc=False):
     name: str
 
 
-MAX_ANSWER_CHARS = 8 * 1024 * 1024  # its history is sent again with every call (O178)
-MAX_RAW_ANSWER_CHARS = 64 * 1024 * 1024  # its client may want it though it cannot send it back (O178)
+MAX_ANSWER_BYTES = 8 * 1024 * 1024  # in memory; what is kept is sent again with every call (O178)
+MAX_RAW_ANSWER_BYTES = 64 * 1024 * 1024  # of one that is only passed on: its client may want it (O178)
 
 
 class ModelRequest(Value, gc=False):
@@ -228,7 +228,7 @@ class ModelRequest(Value, gc=False):
     parallel_tool_calls: bool | None = None
     web_search: WebSearch | None = None
     max_tokens: int | None = None
-    max_answer_chars: int = MAX_ANSWER_CHARS  # of text, thoughts and arguments: more ends the answer (O178)
+    max_answer_bytes: int = MAX_ANSWER_BYTES  # of text, thoughts and arguments: more ends the answer (O178)
     temperature: float | None = None
     top_p: float | None = None
     stop: tuple[str, ...] = ()

@@ -219,7 +219,7 @@ async def test_O178_an_answer_of_the_agent_that_is_too_long_is_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other attempt goes on from it."""
-    monkeypatch.setattr(model_call, "MAX_ANSWER_CHARS", 2000)
+    monkeypatch.setattr(model_call, "MAX_ANSWER_BYTES", 2000)
     async with stage(tmp_path, reply("word " * 2000), reply("Another.")) as s:
         played = await s.play()
     assert played.finished.status == "incomplete"
@@ -231,7 +231,7 @@ async def test_O178_an_answer_of_the_agent_that_is_too_long_is_incomplete(
 async def test_O178_an_answer_that_comes_whole_and_is_too_long_is_incomplete_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_call, "MAX_ANSWER_CHARS", 2000)
+    monkeypatch.setattr(model_call, "MAX_ANSWER_BYTES", 2000)
     async with stage(tmp_path, Scenario(reply=reply("word " * 2000), instead="json")) as s:
         played = await s.play()
     assert played.finished.status == "incomplete"

@@ -132,8 +132,8 @@ async def arguments_of_a_megabyte(server: AttackedServer) -> None:
 
 
 async def arguments_of_five_megabytes(server: AttackedServer) -> None:
-    """A tool call with 5 MB of arguments."""
-    long = call_in_pieces("write_file", {"path": "a", "content": "é\n" * 1_700_000})
+    """A tool call with 5 MB of arguments, all of them escapes."""
+    long = call_in_pieces("write_file", {"path": "a", "content": "\x01\n" * 650_000})
     state = await server.ask_agent(long, reply("Done."))
     assert state["status"] == "completed", state
 
@@ -147,6 +147,13 @@ async def one_letter_cut(server: AttackedServer) -> None:
 async def endless_answer(server: AttackedServer) -> None:
     """An answer of 40 MB."""
     state = await server.ask_agent(in_pieces("y" * 40_000_000, 100_000))
+    assert state["status"] == "incomplete", state
+
+
+async def endless_wide_answer(server: AttackedServer) -> None:
+    """An answer of 8 MB whose last character makes every other one four times as wide."""
+    wide = "y" * 7_000_000 + "\N{WATER WAVE}" + "y" * 2_000_000
+    state = await server.ask_agent(in_pieces(wide, 100_000))
     assert state["status"] == "incomplete", state
 
 
@@ -212,6 +219,13 @@ async def many_large_bodies(server: AttackedServer) -> None:
     body = b'{"input":"' + b"x" * 30_000_000 + b'","model":"nobody/none"}'
     answers = await asyncio.gather(*(server.post("/runs", body) for _ in range(12)), return_exceptions=True)
     assert any(not isinstance(answer, BaseException) for answer in answers), answers
+
+
+async def many_wide_bodies(server: AttackedServer) -> None:
+    """12 bodies of 30 MB, each with one character that makes all others wide."""
+    body = b'{"input":"' + b"x" * 29_999_000 + "\N{WATER WAVE}".encode() + b'"}'
+    answers = await asyncio.gather(*(server.post("/runs", body) for _ in range(12)), return_exceptions=True)
+    assert any(isinstance(answer, tuple) and answer[0] == 400 for answer in answers), answers
 
 
 async def gzip_without_a_key(server: AttackedServer) -> None:
@@ -284,6 +298,19 @@ async def endless_raw_field(server: AttackedServer) -> None:
     await _raw_answer(server, "endless-unknown_to_us")
 
 
+async def endless_raw_wide_answer(server: AttackedServer) -> None:
+    """The same in characters that take four bytes."""
+    await _raw_answer(server, "endless-wide")
+
+
+async def endless_response(server: AttackedServer) -> None:
+    """The same as a response, which is kept."""
+    body = {"model": "hostile/endless-content", "input": "Go.", "stream": True}
+    async with server.client.post(server.url + "/v1/responses", json=body) as response:
+        async for _ in response.content.iter_any():
+            pass
+
+
 async def packed_answers(server: AttackedServer) -> None:
     """250 MB of comments of a provider, as gzip, deflate and zstd (O180)."""
     for model in ("gzip", "gzip-with-noise", "deflate", "zstd"):
@@ -351,6 +378,7 @@ _FUNCTIONS: tuple[Callable[[AttackedServer], Awaitable[None]], ...] = (
     arguments_of_five_megabytes,
     one_letter_cut,
     endless_answer,
+    endless_wide_answer,
     digits_by_answer,
     long_text_by_answer,
     open_templates,
@@ -361,12 +389,15 @@ _FUNCTIONS: tuple[Callable[[AttackedServer], Awaitable[None]], ...] = (
     json_depth,
     json_escapes,
     many_large_bodies,
+    many_wide_bodies,
     gzip_without_a_key,
     gzip_with_a_key,
     unread_approval_streams,
     endless_raw_answer,
     endless_raw_thought,
     endless_raw_field,
+    endless_raw_wide_answer,
+    endless_response,
     packed_answers,
     growing_bodies,
     endless_body_without_a_key,

@@ -17,9 +17,10 @@ FIELDS = ("content", "reasoning_content", "unknown_to_us")
 MOST = 1 << 28  # of unpacked bytes: such an attack ends by itself in the end
 
 
-def endless(field: str) -> Iterator[bytes]:
+def endless(field: str, letter: str = "y") -> Iterator[bytes]:
     """At full speed."""
-    event = json.dumps({"choices": [{"index": 0, "delta": {field: "y" * BLOCK}}]}).encode()
+    chunk = {"choices": [{"index": 0, "delta": {field: letter * BLOCK}}]}
+    event = json.dumps(chunk, ensure_ascii=False).encode()
     for _ in range(0, MOST, BLOCK):
         yield b"data: " + event + b"\n\n"
 
@@ -34,6 +35,7 @@ def packed(wbits: int, noise: int) -> Iterator[bytes]:
 
 BODIES: dict[str, tuple[str, Callable[[], Iterator[bytes]]]] = {
     **{f"endless-{field}": ("identity", partial(endless, field)) for field in FIELDS},
+    "endless-wide": ("identity", partial(endless, "content", "\N{WATER WAVE}")),
     "gzip": ("gzip", lambda: packed(31, 0)),
     "gzip-with-noise": ("gzip", lambda: packed(31, 300)),
     "deflate": ("deflate", lambda: packed(-15, 0)),

@@ -284,11 +284,11 @@ async def test_O178_an_answer_that_is_too_long_is_not_bought_again() -> None:
     """The arguments of a call are too long, or the text of a step, which starts over after any other failure."""
     written = reply(call("write_file", {"text": "a" * 5000}))
     async with faulty(written, "long", "long") as bench:
-        request = msgspec.structs.replace(ASK, max_answer_chars=1000)
+        request = msgspec.structs.replace(ASK, max_answer_bytes=1000)
         result = await bench.call(bench.route(), request=request)
         assert result.incomplete is not None
         assert result.incomplete.open_calls == ("write_file",)
         assert len(bench.server.requests) == 1
-        with pytest.raises(PeerError, match="the answer exceeds 1000 characters"):
+        with pytest.raises(PeerError, match="the answer exceeds 1000 bytes"):
             await bench.call(bench.route(), request=request, told=Told("restart"))
         assert len(bench.server.requests) == 2

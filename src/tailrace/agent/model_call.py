@@ -28,7 +28,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.messages import (
-    MAX_ANSWER_CHARS,
+    MAX_ANSWER_BYTES,
     AnyDelta,
     Completion,
     Message,
@@ -323,7 +323,7 @@ def _request_of(turn: Turn, messages: Sequence[Message], settings: ModelSettings
         messages=context.repaired(messages),
         tools=settings.tools,
         prefill=f"{settings.request.prefill}{shown}" if turn.is_first_answer else shown,
-        max_answer_chars=MAX_ANSWER_CHARS,
+        max_answer_bytes=MAX_ANSWER_BYTES,
         max_tokens=limit,
         cache_prompt=True,
     )

@@ -67,7 +67,7 @@ ENDED_WITH_PROCESS = (
 )
 INTERRUPTED = "The user interrupted this call; it may or may not have taken effect."
 NEVER_RAN = "The user stopped the run before this call was made; it was not executed."
-_INCOMPLETE = {"cut": "the stream broke off", "limit": "a budget of the turn was used up", **ENDED_BY_PROVIDER}
+_INCOMPLETE = {"cut": "the answer broke off", "limit": "a budget of the turn was used up", **ENDED_BY_PROVIDER}
 
 
 # Facts and events that decide nothing.

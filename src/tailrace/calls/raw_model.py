@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from tailrace.messages import MAX_RAW_ANSWER_CHARS, Completion, Dialect, Message, ModelRequest
+from tailrace.messages import Completion, Dialect, Message, ModelRequest
 from tailrace.ports import AnswerStream, FieldRefuser, Provider, ReattachingProvider, TokenCounter
 from tailrace.providers.attempt import Route
 from tailrace.wire.client_request import ClientRequest, UnsupportedParameter
@@ -49,14 +49,9 @@ class VerbatimProvider(FieldRefuser):
         verbatim = not request.prefill and len(request.messages) == len(self._client_request.request.messages)
         extra = DIALECTS[self.dialect].extra_for(self._client_request, conversation=verbatim)
         if self.dialect != self._client_request.dialect:
-            return msgspec.structs.replace(request, extra=extra, max_answer_chars=MAX_RAW_ANSWER_CHARS)
+            return msgspec.structs.replace(request, extra=extra)
         return msgspec.structs.replace(
-            request,
-            extra=extra,
-            max_answer_chars=MAX_RAW_ANSWER_CHARS,
-            verbatim=True,
-            headers=self._client_request.headers,
-            keep_events=not request.prefill,
+            request, extra=extra, verbatim=True, headers=self._client_request.headers, keep_events=not request.prefill
         )
 
 

@@ -15,6 +15,8 @@ from tailrace.values.validation_words import decoding_problem
 
 _DECODER = msgspec.json.Decoder()
 _ENCODE = msgspec.json.Encoder().encode
+# A character beyond ASCII in JSON, as it is or escaped.
+find_wide = re.compile(rb"[\x80-\xff]|\\u(?:00[89a-fA-F]|0[1-9a-fA-F]|[1-9a-fA-F])").search
 # An escaped surrogate that is not half of a pair. Backslashes are consumed in pairs, so that the "\\ud800" of a
 # text that merely mentions the escape is left alone.
 _LONE_SURROGATE = re.compile(

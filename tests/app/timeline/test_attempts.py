@@ -162,7 +162,7 @@ def test_what_an_attempt_cost_is_by_the_prices_of_the_config(tmp_path: Path) -> 
     log: list[Timed] = [(0.1, 1, AttemptStarted("home", "own")), (1.0, 1, UsageRecorded(spent, "home", "own"))]
     priced = timeline(ASKED, *log, costs=Costs(load({}, tmp_path)))
     assert (priced.cost_usd, [item.cost_usd for item in priced.items if isinstance(item, AttemptItem)]) == (4.0, [4.0])
-    assert timeline(ASKED, *log).cost_usd is None, "no list has a price of it"
+    assert timeline(ASKED, *log).cost_usd is None, "no config has a price of it"
 
 
 @pytest.mark.parametrize(

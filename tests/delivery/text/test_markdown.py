@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delivery.text.test_markup import plain_text
+from delivery.text.plain_text import plain_text
 from properties import examples
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import (

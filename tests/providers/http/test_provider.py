@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -20,9 +20,11 @@ from tailrace.providers.http import provider as http
 from tailrace.providers.http import streamed_answer
 from tailrace.providers.http.endpoint import Endpoint, is_local_host, url_of
 from tailrace.providers.http.provider import HttpProvider
-from tailrace.providers.http.streamed_answer import discard
+from tailrace.providers.http.streamed_answer import WIDE_BYTES, discard
 from tailrace.providers.transport.http1_transport import Http1Transport, open_transport
 from tailrace.providers.transport.port import Transport
+from tailrace.testing.provider import Reply, Scenario
+from tailrace.testing.scripted.reply import TextBlock
 
 KEY = "sk-very-secret-key-0123456789"
 
@@ -270,16 +272,44 @@ async def test_O178_an_answer_that_is_too_long_ends_with_what_came() -> None:
     """Framing does not count: the stream is many times as long as the answer."""
     async with faulty("long", "long", "long", "long") as bench:
         whole = (await bench.provider().complete(ASK)).text
-        request = msgspec.structs.replace(ASK, max_answer_chars=len(whole) // 2)
+        request = msgspec.structs.replace(ASK, max_answer_bytes=len(whole) // 2)
         async with bench.provider().stream(request) as answer:
-            with pytest.raises(PeerError, match=f"the answer exceeds {len(whole) // 2} characters") as caught:
+            with pytest.raises(PeerError, match=f"the answer exceeds {len(whole) // 2} bytes") as caught:
                 await answer.pump(lambda _: None)
         assert caught.value.code == ANSWER_TOO_LONG
         assert len(answer.completion().text) >= len(whole) // 2 - 100  # about: a message is more than its text
         with pytest.raises(PeerError, match="the answer exceeds"):
             await bench.provider().complete(request)
-        enough = msgspec.structs.replace(ASK, max_answer_chars=len(whole) + 100)
+        enough = msgspec.structs.replace(ASK, max_answer_bytes=len(whole) + 100)
         assert (await bench.provider().complete(enough)).text == whole
+
+
+@pytest.mark.parametrize(("wide", "char_bytes"), [("<", 1), ("é", WIDE_BYTES), ("😀", WIDE_BYTES)])
+@pytest.mark.parametrize("place", [0, 0.9])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_O178_one_wide_character_makes_an_answer_long(
+    dialect: Dialect, place: float, wide: str, char_bytes: int
+) -> None:
+    """It would make every other one of its text as wide: the answer ends before it."""
+    at = int(10 * place)
+    pieces = ["x" * 400] * 10
+    pieces[at] += wide
+    text = "".join(pieces)
+    paced = Scenario(reply=Reply((TextBlock(tuple(pieces)),)), pace_s=0.001)  # each piece is read by itself
+    async with faulty(*[paced] * 4) as bench:
+        for max_bytes in (4100 * char_bytes, 2000 * char_bytes):
+            is_long = max_bytes < len(text) * char_bytes
+            refused = pytest.raises(PeerError, match=f"exceeds {max_bytes} bytes") if is_long else nullcontext()
+            request = msgspec.structs.replace(ASK, max_answer_bytes=max_bytes)
+            async with bench.provider(dialect).stream(request) as answer:
+                with refused:
+                    await answer.pump(lambda _: None)
+                came = answer.completion().text
+            assert text.startswith(came)
+            assert (came == text) is not is_long
+            assert not is_long or came.isascii() or at == 0
+            with refused:
+                assert (await bench.provider(dialect).complete(request)).text == text
 
 
 async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:

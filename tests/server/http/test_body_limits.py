@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from server.http_server import raw, running_server
 from tailrace.server.http.body_budget import ARRIVING_BYTES, FREE_BYTES, BodyBudget, BodyClaim
-from tailrace.server.http.json_shape import MAX_DEPTH, MAX_VALUES, STEP_BYTES, scanned_shape, small_problem, small_shape
+from tailrace.server.http.json_shape import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    MAX_WIDE_BYTES,
+    STEP_BYTES,
+    scanned_shape,
+    small_problem,
+    small_shape,
+)
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import ARRIVED_BYTES, read_body
 from tailrace.server.http.route import Route
@@ -49,9 +57,9 @@ def test_J126_the_scan_finds_the_depth_of_any_json(value: object) -> None:
 @pytest.mark.parametrize("inside", [b"x", b"\\\\", b'\\"', b"[", b","])
 def test_J126_strings_of_any_length_are_one_value(size: int, inside: bytes) -> None:
     string = b'"' + inside * (size // len(inside)) + b'"'
-    assert scanned_shape(b"[" + string + b",[1]," + string + b"]") == (2, 4)
+    assert scanned_shape(b"[" + string + b",[1]," + string + b"]") == (2, 4, 0)
     assert scanned_shape(b"[" + string[:-1]).depth == 1
-    assert scanned_shape(b'["' + b"x" * size + b"\\") == (1, 1)
+    assert scanned_shape(b'["' + b"x" * size + b"\\") == (1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +74,23 @@ def test_L140_too_many_values_are_refused_before_they_are_made() -> None:
     assert "nested" in scanned_shape(b"[" * (MAX_DEPTH + 1)).problem
     text = json.dumps({"text": "a, b: [c] " * MAX_VALUES}).encode()
     assert not scanned_shape(text).problem
+
+
+@pytest.mark.parametrize(
+    ("last", "length", "problem"),
+    [
+        (b"x", MAX_WIDE_BYTES, ""),
+        ("😀".encode(), MAX_WIDE_BYTES, "not ASCII"),
+        (rb"\u20ac", MAX_WIDE_BYTES, "not ASCII"),
+        (rb"\u003c", MAX_WIDE_BYTES, ""),
+        ("😀".encode(), MAX_WIDE_BYTES // 2, ""),
+    ],
+)
+def test_L143_one_wide_character_does_not_widen_megabytes(last: bytes, length: int, problem: str) -> None:
+    """A picture beside a text that is not ASCII stays what it is."""
+    body = b'{"image":"%b","text":"%b%b","other":"\xc3\xa9"}' % (b"A" * MAX_WIDE_BYTES, b"x" * length, last)
+    assert problem in scanned_shape(body).problem
+    assert bool(problem) is bool(scanned_shape(body).problem)
 
 
 async def test_L140_a_body_of_too_many_values_gets_400(tmp_path: Path) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 import pytest
 
 from server.dialect_api import DialectServer, dialect_server
-from tailrace.calls import call_log, raw_model
+from tailrace.calls import call_log
 from tailrace.events import GatewayNotice, MessageRecorded
-from tailrace.messages import MAX_ANSWER_CHARS, MAX_RAW_ANSWER_CHARS, JsonObject
+from tailrace.messages import MAX_ANSWER_BYTES, MAX_RAW_ANSWER_BYTES, JsonObject
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply, scenario
+from tailrace.wire.anthropic import client_request as anthropic
+from tailrace.wire.chat import client_request as chat
+from tailrace.wire.client_request import ClientRequest
+from tailrace.wire.responses import client_request as responses
 
+Parse: TypeAlias = Callable[[JsonObject], ClientRequest]
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
 
@@ -38,13 +44,31 @@ def ask(path: str, model: str, **fields: Any) -> JsonObject:
 async def test_O178_a_raw_answer_may_be_longer_than_the_agent_s_and_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (MAX_ANSWER_CHARS, MAX_RAW_ANSWER_CHARS) == (8 << 20, 64 << 20)
-    monkeypatch.setattr(raw_model, "MAX_RAW_ANSWER_CHARS", 2000)
+    assert (MAX_ANSWER_BYTES, MAX_RAW_ANSWER_BYTES) == (8 << 20, 64 << 20)
+    monkeypatch.setattr(chat, "MAX_RAW_ANSWER_BYTES", 2000)
     async with dialect_server(tmp_path, [reply("word " * 300), reply("word " * 2000)]) as server:
         whole = await server.data(CHAT, ask(CHAT, "up-chat/ok", stream=True))
         cut = await server.data(CHAT, ask(CHAT, "up-chat/ok", stream=True))
     assert whole[-1] == "[DONE]"
-    assert "exceeds 2000 characters" in cut[-1]["error"]["message"]
+    assert "exceeds 2000 bytes" in cut[-1]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("parse", "asked", "max_bytes"),
+    [
+        (chat.parse_client_request, {"messages": [{"role": "user", "content": "Go."}]}, MAX_RAW_ANSWER_BYTES),
+        (
+            anthropic.parse_client_request,
+            {"messages": [{"role": "user", "content": "Go."}], "max_tokens": 9},
+            MAX_RAW_ANSWER_BYTES,
+        ),
+        (responses.parse_client_request, {"input": "Go."}, MAX_ANSWER_BYTES),
+    ],
+)
+def test_O178_an_answer_that_is_kept_is_a_shorter_one(parse: Parse, asked: JsonObject, max_bytes: int) -> None:
+    """A response is sent again with all that follow it."""
+    parsed = parse({"model": "up/ok", **asked})
+    assert parsed.request.max_answer_bytes == max_bytes
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -20,7 +20,6 @@ from tailrace.app.timeline.items import (
 )
 from tailrace.events import AttemptStarted, RunFailure
 from tailrace.messages import SpentTokens, Usage
-from tailrace.providers.prices import cost_usd
 from tailrace.runs.view.changes import Spent, TextWithdrawn
 
 STALL_S = 2.0  # a pause between two pieces of one answer that is worth showing
@@ -189,10 +188,8 @@ class Attempts:
         waiting = self._unpaid.get((change.attempt, change.provider, change.model))
         attempt = waiting.pop() if waiting else None
         dialect = attempt.asked.dialect if attempt is not None else None
-        if self._costs is not None:
-            cost = self._costs.price(SpentTokens(change.provider, change.model, change.usage), dialect)
-        else:
-            cost = cost_usd(change.model, change.usage, dialect or "chat")
+        spent = SpentTokens(change.provider, change.model, change.usage)
+        cost = self._costs.price(spent, dialect) if self._costs is not None else None
         self.usage += change.usage
         self._cost = self._cost + cost if self._cost is not None and cost is not None else None
         if attempt is not None:

@@ -92,8 +92,8 @@ def timeline_of(
     costs: Costs | None = None,
 ) -> items.Timeline:
     """The timeline of these entries, which may begin with the `Snapshot` of a compacted log: `read_timeline` reads what
-    belongs together. `times` as `Journal.times` gives them. `reasoning`: with what the model thought. `costs`: by the
-    prices of the config; else by list prices alone."""
+    belongs together. `times` as `Journal.times` gives them. `reasoning`: with what the model thought. Without
+    `costs` nothing has a price."""
     fold = _TimelineFold(run, times, reasoning=reasoning, costs=costs)
     for entry in entries:
         fold.apply(entry)

@@ -21,7 +21,7 @@ from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import adapted_body, quirks_of, wire_quirks_of
 from tailrace.providers.http.refused_fields import Place, RefusedFields, refused_field
 from tailrace.providers.http.stop_cut import StopCutAnswer
-from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer, checked_size, discard
+from tailrace.providers.http.streamed_answer import StreamedAnswer, WholeAnswer, check_size, discard
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport.port import EVENT_STREAM, HttpReply, Transport
 from tailrace.values.redact import TextRedactor
@@ -298,12 +298,12 @@ class HttpProvider(FieldRefuser):
 
     def _whole(self, body: JsonObject, request: ModelRequest) -> WholeAnswer:
         completion = self._wire.completion_from_body(body)
-        checked_size(completion, request.max_answer_chars)
+        check_size(completion, request.max_answer_bytes)
         return WholeAnswer(completion)
 
     def _streamed(self, reply: HttpReply, request: ModelRequest, head: bytes = b"") -> StreamedAnswer:
         decoder = self._wire.decoder(self._models[request.model].wire_quirks, keep_events=request.keep_events)
-        return StreamedAnswer(self._wire, decoder, self._failed, request.max_answer_chars).attach(reply, head)
+        return StreamedAnswer(self._wire, decoder, self._failed, request.max_answer_bytes).attach(reply, head)
 
     async def _kind_of(self, reply: HttpReply) -> tuple[Literal["stream", "whole"], bytes]:
         """What came, and the bytes that were read to tell. The content type decides, before any is decoded (A19)."""

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final, Self
 
 from tailrace.errors import Permanent, ProviderError, StreamCut
-from tailrace.messages import MAX_ANSWER_CHARS, AnyDelta, ErrorDelta, JsonObject, ModelRequest
+from tailrace.messages import MAX_ANSWER_BYTES, AnyDelta, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream, ReattachingProvider
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
@@ -64,7 +64,7 @@ class ReattachingHttpProvider(HttpProvider, ReattachingProvider):
 
     def _new_answer(self, request: ModelRequest, answer_id: str = "") -> ResumableStream:
         decoder = ResponsesDecoder(self._models[request.model].wire_quirks, keep_events=request.keep_events)
-        return ResumableStream(self._wire, decoder, self._failed, request.max_answer_chars, answer_id)
+        return ResumableStream(self._wire, decoder, self._failed, request.max_answer_bytes, answer_id)
 
     @asynccontextmanager
     async def reattach(
@@ -117,11 +117,11 @@ class ResumableStream(StreamedAnswer):
         wire: WireDialect,
         decoder: ResponsesDecoder,
         failed: Callable[[ErrorDelta], ProviderError],
-        max_chars: int = MAX_ANSWER_CHARS,
+        max_bytes: int = MAX_ANSWER_BYTES,
         answer_id: str = "",
     ) -> None:
         self._decoder: ResponsesDecoder
-        super().__init__(wire, decoder, failed, max_chars)
+        super().__init__(wire, decoder, failed, max_bytes)
         self._known_id = answer_id
         self._whole: list[AnyDelta] | None = None  # what a body brought that was not streamed
         self._polls = 0  # connections in a row that said no more than that the answer is not ready

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import NoReturn, Protocol, Self
+from typing import Final, NoReturn, Protocol, Self
 
+import msgspec
+
+from tailrace import messages
 from tailrace.errors import ANSWER_TOO_LONG, PeerError, ProviderError
-from tailrace.messages import MAX_ANSWER_CHARS, AnyDelta, Completion, ErrorDelta
+from tailrace.messages import MAX_ANSWER_BYTES, AnyDelta, Completion, ErrorDelta, Part
 from tailrace.ports import AnswerStream, RelayTo, StreamDecoder
 from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialect import WireDialect
+from tailrace.wire.peer_json import find_wide
 from tailrace.wire.templates import Template, TemplateDecoder
-from tailrace.wire.token_estimate import CHARS_PER_TOKEN, message_tokens
 
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # of a stream with all its framing
 RELAYED_EVERY_S = 1.0  # how often what was relayed unread is decoded, for the log and for metrics,
 RELAYED_BYTES, TOKEN_BYTES = 1 << 20, 1 << 10  # and when it is so much; an event counts for so much at least
+# One character beyond ASCII makes every other one of its text as wide: four bytes, as many as UTF-8, which a text keeps
+# once it was encoded, and as many in what is made of it.
+WIDE_BYTES: Final = 12
+RAW_WIDE_BYTES: Final = 40  # of an answer that is only passed on: its pieces wait for the log and its client too
+_ESCAPE_BYTES: Final = 5  # of an escape that is cut in two
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 
 
@@ -78,8 +86,8 @@ class StreamedAnswer(AnswerStream):
     """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
 
     __slots__ = (
-        *("_decoder", "_failed", "_head", "_left", "_max_chars", "_read", "_relay", "_relay_to", "_relayed", "_reply"),
-        *("_take", "_wire", "guard"),
+        *("_char_bytes", "_chars", "_decoder", "_failed", "_head", "_last", "_left", "_max_bytes"),
+        *("_newest", "_relay", "_relay_to", "_relayed", "_reply", "_take", "_wide_bytes", "_wire", "guard"),
     )
 
     def __init__(
@@ -87,14 +95,17 @@ class StreamedAnswer(AnswerStream):
         wire: WireDialect,
         decoder: StreamDecoder,
         failed: Callable[[ErrorDelta], ProviderError],
-        max_chars: int = MAX_ANSWER_CHARS,
+        max_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self._wire = wire
         self._decoder = decoder
         self._failed = failed
-        self._max_chars = max_chars
-        # Bytes until the answer may be too long, and all that were read by then: most of a stream is framing.
-        self._left = self._read = min(max_chars + max_chars // 64, MAX_STREAM_BYTES)
+        self._max_bytes = max_bytes
+        self._wide_bytes = WIDE_BYTES if max_bytes <= MAX_ANSWER_BYTES else RAW_WIDE_BYTES
+        self._left = min(max_bytes // self._wide_bytes, MAX_STREAM_BYTES)  # bytes until the answer may be too long
+        self._last = self._left - MAX_STREAM_BYTES
+        # Of an answer that may be: its characters, how many bytes each may take, and the end of the newest read.
+        self._chars, self._char_bytes, self._newest = 0, 0, b""
         self._take: Callable[[list[AnyDelta]], None] = discard  # of the `pump` under way
         self._relay: _Relay | None = None
         self._relay_to: RelayTo | None = None
@@ -139,14 +150,16 @@ class StreamedAnswer(AnswerStream):
     def _sink(self, data: bytes) -> bool:
         """Takes a read of the body. Whether the answer has ended."""
         self._left -= len(data)
-        if self._left < 0:
-            self._check_size()
         decoder = self._decoder
         if self._relay is not None:
             self._hand_on_relayed()
+        if self._left < 0:
+            self._check_size(data)
         deltas = decoder.feed(data)
         if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
             self._fail(deltas, last, self._take)
+        if self._left < 0:
+            self._chars += sum([len(_text_in(delta)) for delta in deltas])
         self._take(deltas)
         if self._relay_to is not None and not decoder.complete:
             self._relay_next(self._relay_to)
@@ -178,13 +191,19 @@ class StreamedAnswer(AnswerStream):
             self._left -= sum(map(len, bodies)) + len(bodies) * (len(relay.form.turn))
             self._relayed(relay.decoder.relayed(bodies), times)
 
-    def _check_size(self) -> None:
-        """Raises `PeerError`. Rebuilds the answer, a few times in all."""
-        size = checked_size(self.completion(), self._max_chars)
-        if self._read >= MAX_STREAM_BYTES:
+    def _check_size(self, data: bytes) -> None:
+        """Raises `PeerError` before these bytes make the answer too long. Joins no text that they may make wide."""
+        self._relay_to = None
+        if not self._char_bytes:
+            text = "".join(map(_text_in, self.completion().message.parts))
+            self._chars, self._char_bytes = len(text), 1 if text.isascii() else self._wide_bytes
+        if self._char_bytes == 1 and find_wide(self._newest + data):
+            self._char_bytes = self._wide_bytes
+        self._newest = data[-_ESCAPE_BYTES:]
+        if self._chars * self._char_bytes > self._max_bytes:
+            raise _too_long(self._max_bytes)
+        if self._left < self._last:
             raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes", code=ANSWER_TOO_LONG)
-        self._left = min(max(self._max_chars - size, self._max_chars // 64), MAX_STREAM_BYTES - self._read)
-        self._read += self._left
 
     def completion(self) -> Completion:
         return self._wire.completion_from_body(self._decoder.rebuilt_body())
@@ -230,12 +249,32 @@ class WholeAnswer(AnswerStream):
         return self._completion
 
 
-def checked_size(answer: Completion, max_chars: int) -> int:
-    """About how many characters the answer has. Raises `PeerError` for one that is too long (O178)."""
-    size = message_tokens((answer.message,)) * CHARS_PER_TOKEN
-    if size > max_chars:
-        raise PeerError(f"the answer exceeds {max_chars} characters", code=ANSWER_TOO_LONG)
-    return size
+def check_size(answer: Completion, max_bytes: int) -> None:
+    """Raises `PeerError` for one whose text takes more memory than this (O178)."""
+    texts = map(_text_in, answer.message.parts)
+    if sum(len(text) * (1 if text.isascii() else WIDE_BYTES) for text in texts) > max_bytes:
+        raise _too_long(max_bytes)
+
+
+def _too_long(max_bytes: int) -> PeerError:
+    words = (
+        f"the answer exceeds {max_bytes} bytes; a text that is not ASCII takes {WIDE_BYTES} or more for each character"
+    )
+    return PeerError(words, code=ANSWER_TOO_LONG)
+
+
+def _text_in(piece: Part | AnyDelta) -> str:
+    match piece:
+        case messages.Text(text) | messages.Refusal(text) | messages.Reasoning(text=text):
+            return text
+        case messages.TextDelta(text) | messages.RefusalDelta(text) | messages.ReasoningDelta(text):
+            return text
+        case messages.ToolCall(arguments=text) | messages.ToolCallDelta(arguments=text):
+            return text
+        case messages.Native(item=item) | messages.NativeDelta(item=item):
+            return msgspec.json.encode(item).decode()
+        case _:
+            return ""
 
 
 def discard(_deltas: list[AnyDelta]) -> None:

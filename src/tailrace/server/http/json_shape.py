@@ -10,9 +10,14 @@ import re
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from tailrace.wire.peer_json import find_wide
+
 MAX_DEPTH: Final = 128  # far below what the interpreter survives, far above any real request
 MAX_VALUES: Final = 250_000  # names included: some tens of milliseconds to decode
+MAX_WIDE_BYTES: Final = 8 << 20  # of long strings that are not ASCII: decoded, one character makes all of them wide
+LONG_BYTES: Final = 1 << 20  # shorter strings are not looked into
 STEP_BYTES: Final = 1 << 16
+_ESCAPE_BYTES: Final = 6
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -26,12 +31,15 @@ class JsonShape(NamedTuple):
 
     depth: int
     values: int
+    wide: int = 0  # bytes of long strings that are not ASCII
 
     @property
     def problem(self) -> str:
         """Why this is not decoded; empty where it may be."""
         if self.depth > MAX_DEPTH:
             return f"JSON nested more than {MAX_DEPTH} deep"
+        if self.wide > MAX_WIDE_BYTES:
+            return f"JSON with more than {MAX_WIDE_BYTES} bytes of long texts that are not ASCII"
         return f"JSON with more than {MAX_VALUES} values" if self.values > MAX_VALUES else ""
 
 
@@ -53,7 +61,7 @@ def small_problem(body: bytes) -> str:
 
 def scanned_shape(body: bytes) -> JsonShape:
     """The shape of the text outside its strings."""
-    at = depth = deepest = values = 0
+    at = depth = deepest = values = wide = 0
     while at < len(body):
         outside = _OUTSIDE_STRING.match(body, at, at + STEP_BYTES)
         text = outside[0] if outside else b""
@@ -62,11 +70,21 @@ def scanned_shape(body: bytes) -> JsonShape:
         if steps := text.translate(_STEPS, _NO_BRACKETS):
             depths = list(accumulate(memoryview(steps).cast("b"), initial=depth))
             deepest, depth = max(deepest, *depths), depths[-1]
-        if (shape := JsonShape(deepest, values)).problem:
-            return shape
         if body[at : at + 1] == b'"':
-            at = _end_of_string(body, at + 1)
-    return JsonShape(deepest, values)
+            start, at = at, _end_of_string(body, at + 1)
+            if at - start > LONG_BYTES and _is_wide(body, start, at):
+                wide += at - start
+        if (shape := JsonShape(deepest, values, wide)).problem:
+            return shape
+    return JsonShape(deepest, values, wide)
+
+
+def _is_wide(body: bytes, start: int, end: int) -> bool:
+    for at in range(start, end, STEP_BYTES):
+        piece = body[at : min(end, at + STEP_BYTES + _ESCAPE_BYTES)]
+        if not piece.isascii() or (b"\\u" in piece and find_wide(piece)):
+            return True
+    return False
 
 
 def _end_of_string(body: bytes, at: int) -> int:

@@ -107,6 +107,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         web_search=next((from_tool(tool) for tool in fields.tools or [] if is_web_search(tool)), None),
         parallel_tool_calls=parallel,
         max_tokens=fields.max_tokens,
+        max_answer_bytes=messages.MAX_RAW_ANSWER_BYTES,
         temperature=fields.temperature,
         top_p=fields.top_p,
         stop=tuple(fields.stop_sequences or ()),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.messages import JsonObject, ModelRequest
+from tailrace.messages import MAX_RAW_ANSWER_BYTES, JsonObject, ModelRequest
 from tailrace.wire import openai_request
 from tailrace.wire.chat.messages import ChatConversation
 from tailrace.wire.client_request import ClientRequest, InvalidRequest, Name, UnmappedFields, converted
@@ -86,6 +86,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         tool_choice=None if choice is None else openai_request.tool_choice(choice, unmapped, nested=True),
         parallel_tool_calls=False if legacy else fields.parallel_tool_calls,
         max_tokens=fields.max_completion_tokens or fields.max_tokens,
+        max_answer_bytes=MAX_RAW_ANSWER_BYTES,
         temperature=fields.temperature,
         top_p=fields.top_p,
         stop=(fields.stop,) if fields.stop.__class__ is str else tuple(fields.stop or ()),
