@@ -336,9 +336,9 @@ class _CallInProgress:
         self._silent_s = attempt.silent_s
         usage = outcome.usage
         if received is not None:
-            usage, reason = received.usage, received.finish_reason
+            usage, reason, first_s = received.usage, received.finish_reason, attempt.first_token_s
             outcome = msgspec.structs.replace(
-                outcome, answer_id=received.id, answer_model=received.model, finish_reason=reason
+                outcome, answer_id=received.id, answer_model=received.model, finish_reason=reason, first_token_s=first_s
             )
             broke_off = interrupted or error is not None
             # A count that comes with the beginning of an answer grows until its end.
@@ -347,9 +347,8 @@ class _CallInProgress:
                 usage = with_estimate(usage, self._request, received.message)
         if resumed is not None and not resumes_later and usage == Usage():
             usage = resumed.usage
-        first_s = attempt.first_token_s
         ended = msgspec.structs.replace(
-            outcome, usage=usage, streamed=attempt.streamed, error=error, interrupted=interrupted, first_token_s=first_s
+            outcome, usage=usage, streamed=attempt.streamed, error=error, interrupted=interrupted
         )
         self._outcomes.append(ended)
         self._caller.end_attempt(self._listener, ended)
@@ -460,8 +459,7 @@ async def _request_cancellation(provider: ReattachingProvider, name: str, answer
 
 def _is_counted(answer: Completion) -> bool:
     """Whether the provider has counted the tokens; zero is a count (N171)."""
-    usage = answer.usage
-    return bool(usage.input_tokens or usage.output_tokens or object_of(answer.body.get("usage")))
+    return bool(answer.usage.input_tokens or answer.usage.output_tokens or object_of(answer.body.get("usage")))
 
 
 def _tried(outcomes: Sequence[AttemptOutcome]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeGuard
 
 import msgspec
 
-from tailrace.messages import Completion, Message, Native, Part, Reasoning, Text
+from tailrace.messages import Completion, Message, Native, Part, Reasoning
 from tailrace.wire.dialects import DIALECTS
 
 Item: TypeAlias = Reasoning | Native
@@ -52,10 +52,7 @@ def _with_items(completion: Completion, change: Callable[[Item], Part | None]) -
 
 def _changed(message: Message, change: Callable[[Item], Part | None]) -> Message:
     """The message with each opaque item as `change` has it; None leaves it out."""
-    for part in message.parts:
-        if part.__class__ is not Text and _is_opaque(part):
-            break
-    else:  # nearly always
+    if not any(map(_is_opaque, message.parts)):  # nearly always
         return message
     parts = (change(part) if _is_opaque(part) else part for part in message.parts)
     return Message(message.role, tuple(part for part in parts if part is not None))
