@@ -77,7 +77,7 @@ class _Relay:
         self.times.append(at)
         self.room -= len(data) if data[TOKEN_BYTES:] else TOKEN_BYTES
         if at >= self.looks_at or self.room < 0:
-            self._reply.divert(None)  # the next read takes the usual way, and what was relayed goes before it
+            self._reply.call_sink()
         return True
 
 
@@ -153,6 +153,9 @@ class StreamedAnswer(AnswerStream):
             self._hand_on_relayed()
         if self._left < 0:
             self._check_size(data)
+        if not data and self._relay_to is not None:  # the relay asks for it
+            self._relay_next(self._relay_to)
+            return False
         deltas = decoder.feed(data)
         if deltas and (last := deltas[-1]).__class__ is ErrorDelta:
             self._fail(deltas, last, self._take)
@@ -175,7 +178,7 @@ class StreamedAnswer(AnswerStream):
                 self._relay_to = self._relay = None
                 return
             relay = self._relay = _Relay(template, write, decoder, self._reply, guard)
-        relay.looks_at = time.monotonic() + RELAYED_EVERY_S
+        relay.looks_at = time.monotonic() + RELAYED_EVERY_S - (id(relay) >> 6) % 64 / 256  # not all in one tick
         self._reply.divert(relay.take)
 
     def _hand_on_relayed(self) -> None:

@@ -110,6 +110,9 @@ class Http1Reply:
     def divert(self, sink: BodySink | None) -> None:
         self.diverted = sink
 
+    def call_sink(self) -> None:
+        self.receive(b"")
+
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -223,9 +226,9 @@ class Http1Reply:
             connection.abort()
 
     def _keep(self, data: bytes) -> None:
-        if self._ended:
-            return
         self.diverted = None  # what follows may not overtake this
+        if self._ended or not data:
+            return
         self._buffered.append(data)
         self._size += len(data)
         if self._size > HIGH_WATER_BYTES and self._connection is not None:
