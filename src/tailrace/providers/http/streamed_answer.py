@@ -13,6 +13,7 @@ from tailrace import messages
 from tailrace.errors import ANSWER_TOO_LONG, PeerError, ProviderError
 from tailrace.messages import MAX_ANSWER_BYTES, AnyDelta, Completion, ErrorDelta, Part
 from tailrace.ports import AnswerStream, RelayTo, StreamDecoder
+from tailrace.providers.transport import extension
 from tailrace.providers.transport.port import HttpReply
 from tailrace.wire.dialect import WireDialect
 from tailrace.wire.peer_json import find_wide
@@ -38,7 +39,7 @@ class RelayGuard(Protocol):
 class _Relay:
     """The steady state of a stream whose client speaks its dialect: an event goes from the read to the client's write
     as bytes, at 13 calls a token instead of 28, 14 with a `guard`. All that is made of it else is made once a second,
-    or at the next read of another form."""
+    or at the next read of another form. The extension does the same: a property of `tests/relay` holds both."""
 
     __slots__ = (
         *("_end", "_finds_key", "_is_plain", "_prefix", "_reply", "_start", "_suffix", "_write"),
@@ -177,7 +178,8 @@ class StreamedAnswer(AnswerStream):
             if (write := relay_to(template.form)) is None:
                 self._relay_to = self._relay = None
                 return
-            relay = self._relay = _Relay(template, write, decoder, self._reply, guard)
+            new_relay = _Relay if extension.EXTENSION is None else extension.EXTENSION.Relay
+            relay = self._relay = new_relay(template, write, decoder, self._reply, guard)
         relay.looks_at = time.monotonic() + RELAYED_EVERY_S - (id(relay) >> 6) % 64 / 256  # not all in one tick
         self._reply.divert(relay.take)
 
