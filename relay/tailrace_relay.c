@@ -284,7 +284,7 @@ typedef struct {
 struct Poller {
     PyObject_HEAD
     PyObject *refs[1]; /* the loop, while there are readers */
-    int fd;
+    int fd; /* -1 while there are none */
     DirectReader **readers; /* by slot */
     uint32_t *free_slots;
     uint32_t room, free_count, attached, attachments;
@@ -359,10 +359,7 @@ static int poller_init(Poller *self, PyObject *args, PyObject *kwargs) {
         PyErr_NoMemory();
         return -1;
     }
-    if ((self->fd = epoll_create1(EPOLL_CLOEXEC)) < 0) {
-        PyErr_SetFromErrno(PyExc_OSError);
-        return -1;
-    }
+    self->fd = -1;
     return 0;
 }
 
@@ -388,6 +385,10 @@ static int more_slots(Poller *self) {
 
 /* The loop calls `run` from now on, in a context of nobody's. */
 static int join_loop(Poller *self) {
+    if ((self->fd = epoll_create1(EPOLL_CLOEXEC)) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
     PyObject *asyncio = PyImport_ImportModule("asyncio"), *contexts = PyImport_ImportModule("contextvars");
     PyObject *loop = asyncio ? PyObject_CallMethod(asyncio, "get_running_loop", NULL) : NULL;
     PyObject *context = contexts ? PyObject_CallMethod(contexts, "Context", NULL) : NULL;
@@ -404,6 +405,10 @@ static int join_loop(Poller *self) {
     Py_XDECREF(add);
     Py_XDECREF(run);
     Py_XDECREF(done);
+    if (!done) {
+        close(self->fd);
+        self->fd = -1;
+    }
     return done ? 0 : -1;
 }
 
@@ -412,6 +417,8 @@ static void leave_loop(Poller *self) {
     self->refs[0] = NULL;
     if (loop && !(done = PyObject_CallMethod(loop, "remove_reader", "i", self->fd)))
         PyErr_WriteUnraisable(loop);
+    close(self->fd);
+    self->fd = -1;
     Py_XDECREF(done);
     Py_XDECREF(loop);
 }
@@ -511,8 +518,10 @@ static PyObject *reader_attach(DirectReader *self, PyObject *args) {
     }
     Py_DECREF(OBJECT(relay));
     Poller *poller = self->poller;
-    if ((!poller->free_count && more_slots(poller)) || (!poller->attached && join_loop(poller)))
-        return NULL;
+    if ((!poller->free_count && more_slots(poller)) || (!poller->attached && join_loop(poller))) {
+        PyErr_Clear(); /* no memory, or too many open files: the transport reads on */
+        Py_RETURN_NONE;
+    }
     uint32_t slot = poller->free_slots[poller->free_count - 1];
     struct epoll_event wanted = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
     self->attachment = ++poller->attachments;
