@@ -7,8 +7,7 @@ The attacks are those of tests/attacks. The server is a real `tailrace serve`, t
 every 5 ms; the figures are its worst answer from the beginning of the attack until `SETTLE_S` after its end, and how
 much more memory than idle the server had at most meanwhile. Each attack has a server of its own. A second server
 measures the CPU time of its loop's longest callback: other load of the machine makes the first figure larger, and not
-that one. The last table has the attacks that miss a bound: a raw answer without an end, in characters of four bytes,
-does.
+that one. The last table has the attacks that miss a bound.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ import aiohttp
 import msgspec
 import uvloop
 
-from bench.nodes import cpu_s, start_serving
+from bench.gateway.programs import cpu_s_of
 from bench.nodes import measure as measure_nodes
+from bench.nodes import start_serving
 from bench.server import FLAT_TOKENS, Process, read_cheaply, session
 from bench.table import Table
 
@@ -59,7 +60,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """Of all its processes so far."""
-        return sum(map(cpu_s, [self._process.pid, *self._workers()]))
+        return sum(map(cpu_s_of, [self._process.pid, *self._workers()]))
 
     def end(self) -> None:
         self._process.terminate()

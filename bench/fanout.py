@@ -56,21 +56,21 @@ class _Client(asyncio.Protocol):
             self._began = None
 
 
-async def clients(port: int, path: str) -> None:
+async def clients(port: int, path: str, viewers: int) -> None:
     """Says when every client has its first bytes; ends with its input."""
     loop, begun = asyncio.get_running_loop(), asyncio.Semaphore(0)
     request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
-    for _ in range(VIEWERS):
+    for _ in range(viewers):
         await loop.create_connection(lambda: _Client(request, begun.release), "127.0.0.1", port)
-    for _ in range(VIEWERS):
+    for _ in range(viewers):
         await begun.acquire()
     print("ready", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 
 
 @asynccontextmanager
-async def watched(port: int, path: str) -> AsyncIterator[Process]:
-    command = [sys.executable, "-m", "bench.fanout", str(port), path]
+async def watched(port: int, path: str, viewers: int) -> AsyncIterator[Process]:
+    command = [sys.executable, "-m", "bench.fanout", str(port), path, str(viewers)]
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -95,33 +95,33 @@ class _Bare(asyncio.Protocol):
         self.transports[-1].write(b"HTTP/1.1 200 OK\r\n\r\n")
 
 
-async def per_token_s(send: Callable[[], Awaitable[None]]) -> float:
+async def per_token_s(send: Callable[[], Awaitable[None]], viewers: int) -> float:
     """CPU seconds per token and viewer. The clients take what was sent between two tokens."""
     gc.collect()
     before = time.process_time()
     for _ in range(TOKENS):
         await send()
         await asyncio.sleep(APART_S)
-    return (time.process_time() - before) / TOKENS / VIEWERS
+    return (time.process_time() - before) / TOKENS / viewers
 
 
-async def bare_loop(chunk: bytes) -> list[float]:
+async def bare_loop(chunk: bytes, viewers: int) -> list[float]:
     _Bare.transports = []
-    server = await asyncio.get_running_loop().create_server(_Bare, "127.0.0.1", 0, backlog=VIEWERS)
+    server = await asyncio.get_running_loop().create_server(_Bare, "127.0.0.1", 0, backlog=viewers)
 
     async def send() -> None:
         for transport in _Bare.transports:
             transport.write(chunk)
 
-    async with watched(server.sockets[0].getsockname()[1], "/"):
-        costs = [await per_token_s(send) for _ in range(ROUNDS)]
+    async with watched(server.sockets[0].getsockname()[1], "/", viewers):
+        costs = [await per_token_s(send, viewers) for _ in range(ROUNDS)]
     for transport in _Bare.transports:
         transport.close()
     server.close()
     return costs
 
 
-async def ours(app: App, port: int) -> list[float]:
+async def ours(app: App, port: int, viewers: int) -> list[float]:
     run, lease = await app.journal.start(NewRun("call"), "bench", lease_s=600.0)
     assert lease is not None
     held: Lease = lease
@@ -131,20 +131,19 @@ async def ours(app: App, port: int) -> list[float]:
         await app.journal.commit(held)
 
     await send()
-    async with watched(port, f"/runs/{run.id}/stream"):
-        return [await per_token_s(send) for _ in range(ROUNDS)]
+    async with watched(port, f"/runs/{run.id}/stream", viewers):
+        return [await per_token_s(send, viewers) for _ in range(ROUNDS)]
 
 
-async def measure(home: Path) -> tuple[float, float]:
-    """CPU seconds per viewer and token, of the bare loop and of ours."""
+async def measure(home: Path, viewers: int) -> tuple[float, float]:
     provider = {"up": {"dialect": "chat", "base_url": "http://127.0.0.1:9/v1"}}
     config = {"model": {"provider": "up", "name": "none"}, "providers": provider, "server": {"drain_s": 0.1}}
     (home / "config.yaml").write_bytes(msgspec.json.encode(config))
     entry = Entry(1000, TOKEN, 1)
     event = sse_without_reasoning(StoredLine(entry.seq, entry.attempt, to_json(entry.event)))
     async with open_app(load({}, home)) as app, serving(app, port=0) as server:
-        mine = await ours(app, int(server.url.rpartition(":")[2]))
-    bare = await bare_loop(b"%x\r\n%b\r\n" % (len(event), event))
+        mine = await ours(app, int(server.url.rpartition(":")[2]), viewers)
+    bare = await bare_loop(b"%x\r\n%b\r\n" % (len(event), event), viewers)
     return statistics.median(bare), statistics.median(mine)
 
 
@@ -154,10 +153,11 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-def measured() -> tuple[float, float]:
+def measured(viewers: int = VIEWERS) -> tuple[float, float]:
+    """CPU seconds per viewer and token, of the bare loop and of ours."""
     raise_file_limit()
     with tempfile.TemporaryDirectory() as home:
-        return uvloop.run(measure(Path(home)))
+        return uvloop.run(measure(Path(home), viewers))
 
 
 def main() -> Table:
@@ -170,4 +170,4 @@ def main() -> Table:
 
 if __name__ == "__main__":
     raise_file_limit()
-    uvloop.run(clients(int(sys.argv[1]), sys.argv[2]))
+    uvloop.run(clients(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -176,37 +176,6 @@ def many_runs(directory: Path) -> None:
     print("  (goal: p99 under 20 ms on an idle machine; the timer shows how idle it was)")
 
 
-# ── growth ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def _cost_at(path: Path, sizes: list[int]) -> list[tuple[int, float]]:
-    journal = await SqliteJournal.open(path)
-    lease = await _start(journal)
-    costs, done = [], 0
-    for size in sizes:
-        gc.collect()
-        sample = min(size - done, 100_000)
-        while done < size - sample:
-            journal.append(lease, READ * 50)
-            done += 200
-            await journal.commit(lease)
-        before = time.process_time()
-        for _ in range(sample // 20):
-            journal.append(lease, READ * 5)
-            await journal.commit(lease)
-        costs.append((size, (time.process_time() - before) / sample))
-        done += sample
-    await journal.close()
-    return costs
-
-
-def growth(directory: Path) -> None:
-    print("cost per event by events in the file, 20 a commit:")
-    costs = _run(_cost_at(directory / "growth.db", [1_000, 10_000, 100_000, 1_000_000]))
-    for size, cost in costs:
-        print(f"  {size:>9,}   {cost * 1e6:6.2f} µs   {cost / costs[0][1]:.2f} of the first")
-
-
 # ── DBOS ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DBOS_ITEMS = 300
@@ -263,7 +232,6 @@ def main() -> None:
         directory = Path(name)
         throughput(directory)
         many_runs(directory)
-        growth(directory)
         dbos(directory, os.environ.get("BENCH_DBOS_PYTHON", sys.executable))
 
 

@@ -24,6 +24,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from bench.gateway.programs import cpu_s_of
 from bench.stores import postgres_cpu_s
 from bench.table import Table
 from tailrace.wire.sse import SseDecoder
@@ -33,7 +34,6 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from postgres_server import PostgresServer, running
 from redis_server import RedisServer, redis_server
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 NODES = 3
 LEASE_S = 1.0
 STAMPED_TOKENS, STAMPED_PACE_S = 250, 0.01
@@ -41,12 +41,6 @@ FLAT_TOKENS, FLAT_RUNS = 5_000, 4  # runs on each node
 SLOW_PACE_S = 0.02
 ROUNDS = 3  # of all stores in turn, so that a noisy neighbour hits each
 KILLS = 3
-
-
-def cpu_s(pid: int) -> float:
-    """Of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 # ── the provider ──
@@ -103,7 +97,7 @@ class Store(NamedTuple):
     redis: RedisServer | None = None
 
     def redis_cpu_s(self) -> float:
-        return 0.0 if self.redis is None else cpu_s(self.redis.pid)
+        return 0.0 if self.redis is None else cpu_s_of(self.redis.pid)
 
 
 def start_serving(home: Path, config: Mapping[str, object]) -> tuple[subprocess.Popen[str], str]:
@@ -201,7 +195,7 @@ async def load(nodes: Nodes, count: int) -> Load:
     """So many nodes execute runs at the same time, each watched at its own node."""
     working = nodes.living[:count]
     pids = [node.process.pid for node in nodes.living]
-    began, spent, served = time.perf_counter(), sum(map(cpu_s, pids)), postgres_cpu_s(nodes.store.server)
+    began, spent, served = time.perf_counter(), sum(map(cpu_s_of, pids)), postgres_cpu_s(nodes.store.server)
     carried = nodes.store.redis_cpu_s()
 
     async def one(node: Node) -> None:
@@ -210,7 +204,7 @@ async def load(nodes: Nodes, count: int) -> Load:
     await asyncio.gather(*(one(node) for node in working for _ in range(FLAT_RUNS)))
     tokens = count * FLAT_RUNS * FLAT_TOKENS
     took = time.perf_counter() - began
-    spent, served = sum(map(cpu_s, pids)) - spent, postgres_cpu_s(nodes.store.server) - served
+    spent, served = sum(map(cpu_s_of, pids)) - spent, postgres_cpu_s(nodes.store.server) - served
     carried = nodes.store.redis_cpu_s() - carried
     return Load(tokens / took, spent / tokens * 1e6, served / tokens * 1e6, carried / tokens * 1e6)
 

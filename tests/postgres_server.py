@@ -96,14 +96,14 @@ class PostgresServer:
             for path in (directory, *directory.rglob("*")):
                 os.chown(path, self._identity["user"], self._identity["group"])
 
-    def _run(self, program: str, *args: object) -> str:
+    def _run(self, program: str, *args: object, timeout_s: float = 60) -> str:
         done = subprocess.run(
             [str(self._bin / program), *map(str, args)],
             check=False,
             capture_output=True,
             text=True,
             cwd=self.directory,
-            timeout=60,
+            timeout=timeout_s,
             **self._identity,
         )
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
@@ -149,10 +149,11 @@ class PostgresServer:
         for lock in (self._data / "postmaster.pid", *self.directory.glob(".s.PGSQL.*")):
             lock.unlink()  # the process table may still have the dead process, by which a new one would judge
 
-    def sql(self, statement: str, database: str = "postgres") -> str:
+    def sql(self, statement: str, database: str = "postgres", *, timeout_s: float = 60) -> str:
         return self._run(
             *("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"),
             *("-h", "127.0.0.1", "-p", self.port, "-U", USER, "-d", database, "-c", statement),
+            timeout_s=timeout_s,
         )
 
     def url(self, schema: str = "", *, port: int | None = None) -> str:

@@ -167,9 +167,9 @@ class Load:
         return self._run("", "streams", viewers, tokens, limit_s, arrival_s)
 
     @contextmanager
-    def idle(self, streams: int) -> Iterator[Seen]:
+    def idle(self, streams: int, limit_s: float = 60.0) -> Iterator[Seen]:
         """Streams that have said one token each, and hold for as long as the block lasts."""
-        command = self._command("idle", "idle", streams, 1, 60)
+        command = self._command("idle", "idle", streams, 1, limit_s)
         with on_cores(self._core):
             running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert running.stdin is not None

@@ -6,11 +6,10 @@ are turns in sessions of ten turns, nine are calls without a session, and one in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
-from bench.stores import Open
 from tailrace.agent.session import TURN_KIND
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.events import MessageChunk, MessageRecorded, RunFailure, RunFinished
@@ -41,7 +40,7 @@ async def add_run(journal: Journal, session: str, *, pieces: int = 2) -> str:
     return run.id
 
 
-async def add_samples(open_journal: Open) -> None:
+async def add_samples(open_journal: Callable[[], Awaitable[Journal]]) -> None:
     journal = await open_journal()
     for number in range(SAMPLES):
         await add_run(journal, "sample" if number % 2 else "")
@@ -74,14 +73,15 @@ def copies(numbers: str, hexadecimal: str, decimal: str, overriding: str = "", p
     return _COPIES.format(sample=_SAMPLE, of_session=2 * TURNS_OF_A_SESSION, **words).split(";")
 
 
-def fill_sqlite(path: Path, first: int, last: int) -> None:
-    """The runs with these numbers, where those of `add_samples` are there."""
+def fill_sqlite(path: Path, runs: int) -> None:
+    """Up to so many runs, where those of `add_samples` are there."""
     id_words = f"printf('%014x', {FIRST_ID} + n.i)", "printf('%010d', n.i)"
     with closing(connect(path, writer=True)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN IMMEDIATE")
+        (newest,) = connection.execute("SELECT max(num) FROM runs").fetchone()
         connection.execute("CREATE TEMP TABLE n (i INTEGER PRIMARY KEY)")
-        connection.executemany("INSERT INTO n VALUES (?)", ((number,) for number in range(first, last + 1)))
+        connection.executemany("INSERT INTO n VALUES (?)", ((number,) for number in range(newest + 1, runs + 1)))
         for statement in copies("n", *id_words, pipe="pipe, "):
             connection.execute(statement.replace("n AS n(i)", "n"))
         index_rows(connection)
@@ -89,9 +89,10 @@ def fill_sqlite(path: Path, first: int, last: int) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def fill_postgres(execute: Callable[[str], object], schema: str, first: int, last: int) -> None:
+def fill_postgres(execute: Callable[[str], str], schema: str, runs: int) -> None:
     """The same."""
+    newest = int(execute(f"SELECT max(num) FROM {schema}.runs"))  # noqa: S608 - a name of this program's own
     id_words = f"lpad(to_hex({FIRST_ID} + n.i), 14, '0')", "lpad(n.i::text, 10, '0')"
-    filled = copies(f"generate_series({first}, {last})", *id_words, "OVERRIDING SYSTEM VALUE")
-    for statement in (*filled, f"ALTER TABLE runs ALTER num RESTART WITH {last + 1}", "ANALYZE", "CHECKPOINT"):
+    filled = copies(f"generate_series({newest + 1}, {runs})", *id_words, "OVERRIDING SYSTEM VALUE")
+    for statement in (*filled, f"ALTER TABLE runs ALTER num RESTART WITH {runs + 1}", "ANALYZE", "CHECKPOINT"):
         execute(f"SET search_path TO {schema}; {statement}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.turns import event_of, stage
-from tailrace.agent.turn import Turn, TurnLimits
+from tailrace.agent.turn import Finish, Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
 from tailrace.events import (
     AnyEvent,
@@ -293,7 +293,7 @@ async def test_the_askers_own_tools_come_back_to_them(tmp_path: Path) -> None:
         _, runner = await s.start()
         finished = await runner.run(user("go"))
     assert finished.status == "completed"
-    assert [c.name for c in runner.foreign_calls] == ["theirs"]
+    assert [c.name for due in runner.turn.due() if isinstance(due, Finish) for c in due.calls] == ["theirs"]
 
 
 async def test_the_history_of_a_tool_turn_is_whole(tmp_path: Path) -> None:

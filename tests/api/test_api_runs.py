@@ -194,3 +194,15 @@ def test_no_docstring_of_a_public_name_has_an_id_of_ours(module: Any) -> None:
 def test_each_test_double_stands_on_a_page() -> None:
     pages = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("testing.md", "testing-tools.md"))
     assert set(tailrace.testing.__all__) <= set(re.findall(r"\w+", pages))
+
+
+async def test_the_result_of_a_stream_is_known_behind_its_block(tmp_path: Path) -> None:
+    """Of one that was read to its end, and of one that leaving the block has stopped."""
+    with provider(reply("Hello there."), "long+pace@0.05") as server:
+        agent = Agent(config=config_for(server.url, tmp_path))
+        async with agent.stream("Hi.") as whole:
+            said = "".join([text async for text in whole.text])
+        async with agent.stream("Go on.") as left:
+            await anext(left.text)
+        assert ((await whole.result()).text, (await whole.result()).status) == (said, "completed")
+        assert (await left.result()).status == "stopped"

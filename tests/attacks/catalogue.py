@@ -132,8 +132,8 @@ async def arguments_of_a_megabyte(server: AttackedServer) -> None:
 
 
 async def arguments_of_five_megabytes(server: AttackedServer) -> None:
-    """A tool call with 5 MB of arguments."""
-    long = call_in_pieces("write_file", {"path": "a", "content": "é\n" * 1_700_000})
+    """A tool call with 5 MB of arguments, all of them escapes."""
+    long = call_in_pieces("write_file", {"path": "a", "content": "\x01\n" * 650_000})
     state = await server.ask_agent(long, reply("Done."))
     assert state["status"] == "completed", state
 

@@ -48,7 +48,7 @@ from tailrace.events import (
     RunStatus,
     UsageRecorded,
 )
-from tailrace.messages import Message, ToolCall
+from tailrace.messages import Message
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
 from tailrace.providers.open_attempt import ResumableAnswer
@@ -112,7 +112,6 @@ class TurnRunner:
         self._begun = False  # the question is on record
         self._shortened = 0  # times in a row that a request was found too long
         self._replaced: tuple[Message, ...] | None = None  # what stands for the session's history from the question on
-        self.foreign_calls: tuple[ToolCall, ...] = ()  # calls of the client's own tools, for the client to run
 
     async def inherit(self, entries: Iterable[Entry]) -> None:
         """Records what the turn has from the run that it was forked from, then the messages that came while it waited:
@@ -188,8 +187,7 @@ class TurnRunner:
             match self.turn.due():
                 case [Finish(status="stopped", reason=reason)]:  # by a process that died before it had sealed the run
                     return self._end("stopped", await self._kept_stop() or RunFailure("stopped", reason))
-                case [Finish(status=status, reason=reason, calls=calls)]:
-                    self.foreign_calls = calls
+                case [Finish(status=status, reason=reason)]:
                     return self._end(status, RunFailure(status, reason) if reason else None)
                 case [CallModel(shown)]:
                     if failure := await self._call_model(shown):

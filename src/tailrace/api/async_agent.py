@@ -272,13 +272,16 @@ class Agent(Generic[OutputT]):
                 async with opened.beginning:
                     run = await _begin_turn(app, spec, session, options.get("key", ""))
             stopped, following = run.id, self._follow(app, run.id, on_approval)
+            stream = RunStream(app, run.id, self._output, options.get("after", 0))
             try:
-                yield RunStream(app, run.id, self._output, options.get("after", 0))
+                yield stream
             except RunParked:
                 stopped = ""  # a person is to look at it: it is not ended here
                 raise
             finally:
                 await finish(_end_turn(app, stopped, following))
+            with suppress(TailraceError):
+                await stream.result()  # which may be asked for behind the block too
 
     @asynccontextmanager
     async def resume(

@@ -81,6 +81,7 @@ class RunStream(Generic[OutputT]):
         self._app = app
         self._output = output
         self._after = after
+        self._result: RunResult[OutputT] | None = None
         self.id = run_id
 
     def __aiter__(self) -> AsyncIterator[AnyEvent]:
@@ -139,7 +140,12 @@ class RunStream(Generic[OutputT]):
                 yield (await self.result()).output
 
     async def result(self) -> RunResult[OutputT]:
-        """Waits for the end."""
+        """Waits for the end. Known behind the block of `stream` too."""
+        if self._result is None:
+            self._result = await self._result_at_end()
+        return self._result
+
+    async def _result_at_end(self) -> RunResult[OutputT]:
         end = await self._app.agents.finished(self.id)
         turn = Turn()
         turn.replay(await self._app.journal.facts(self.id))

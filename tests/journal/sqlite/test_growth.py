@@ -9,14 +9,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bench.growth.fill import SAMPLES, add_samples, fill_sqlite
+from bench.growth.fill import add_samples, fill_sqlite
 
 from tailrace.journal.sqlite import queries
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.ports import RunState
 
 FEW, MANY = 2_000, 20_000
 Query = Callable[[sqlite3.Connection], object]
+STOPPED: tuple[RunState, ...] = ("stopped",)
 ASKED: dict[str, Query] = {
     "the newest": partial(queries.list_runs, limit=50),
     "of a kind": partial(queries.list_runs, kind="agent", limit=50),
@@ -24,7 +26,7 @@ ASKED: dict[str, Query] = {
     "of a session": partial(queries.list_runs, session="s1", kind="agent", limit=1),
     "under way in a session": partial(queries.list_runs, session="s1", kind="agent", states=("pending", "running")),
     "under way": partial(queries.list_runs, states=("pending", "running", "parked")),
-    "stopped, which none is": partial(queries.list_runs, kind="agent", states=("stopped",)),
+    "stopped, which none is": partial(queries.list_runs, kind="agent", states=STOPPED),
     "to be compacted, which none is": partial(queries.list_runs, ended_before=1.0, compacted=False),
     "compacted, which none is": partial(queries.list_runs, ended_before=9e9, compacted=True),
     "to be deleted, which none is": partial(queries.list_runs, ended_before=1.0),
@@ -56,7 +58,7 @@ async def stores(tmp_path: Path) -> tuple[Path, Path]:
     few, many = tmp_path / "few.db", tmp_path / "many.db"
     for path, runs in ((few, FEW), (many, MANY)):
         await add_samples(partial(SqliteJournal.open, path))
-        fill_sqlite(path, SAMPLES + 2, runs)
+        fill_sqlite(path, runs)
     return few, many
 
 

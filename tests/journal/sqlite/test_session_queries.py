@@ -23,7 +23,7 @@ async def test_a_search_that_ends_early_leaves_no_session_half_searched(
     for session in ("a", "b"):
         for text in ("the needle", "hay", "more hay"):
             await answered(journal, question(text, session), "ok")
-    monkeypatch.setattr(queries, "MAX_RUNS", 1)
+    monkeypatch.setattr(queries, "MAX_S", -1.0)
     first = await journal.sessions("agent", search="needle")
     rest = await journal.sessions("agent", search="needle", before=first.next)
     await journal.close()

@@ -378,22 +378,6 @@ async def test_many_viewers_of_one_run_are_sent_the_same_bytes(tmp_path: Path) -
     assert seen[0] == list(range(1, len(seen[0]) + 1))
 
 
-async def test_shared_events_arrive_like_any_other_and_are_refused_for_a_client_to_wait_for(tmp_path: Path) -> None:
-    event = b"data: shared\n\n"
-
-    async def play(stream: EventStream) -> None:
-        assert not stream.send_shared(event)  # the head is not sent
-        stream.begin()
-        assert stream.send_shared(event)
-        assert stream.send_shared(event)
-        assert stream.send_shared(b"")
-        assert not stream.send_shared(b"x" * (PIECE_BYTES + 1))
-        assert stream.send_shared(b"data: another\n\n")
-
-    async with running_server(tmp_path, extra=(playing(play),)) as server:
-        assert await body_of(server) == event * 2 + b"data: another\n\ndata: [DONE]\n\n"
-
-
 def page_of(text: str) -> LogPage:
     return Batch((Entry(1, MessageChunk(text)),)).page
 
@@ -434,25 +418,6 @@ async def test_a_page_is_refused_for_a_client_that_is_behind(tmp_path: Path) -> 
         while send(page_of("x" * 8000)):
             sent += 8000
             assert sent < 64 << 20
-            await asyncio.sleep(0)
-        assert not stream.takes(0)
-        refused.set()
-
-    async with running_server(tmp_path, extra=(playing(play),)) as server:
-        reader = await deaf(int(server.url.rpartition(":")[2]))
-        async with asyncio.timeout(30):
-            await refused.wait()
-        reader.close()
-
-
-async def test_shared_events_are_refused_for_a_client_that_is_behind(tmp_path: Path) -> None:
-    refused = asyncio.Event()
-
-    async def play(stream: EventStream) -> None:
-        stream.begin()
-        for _ in range(10_000):
-            if not stream.send_shared(b"data: x\n\n" * 4096):
-                break
             await asyncio.sleep(0)
         assert not stream.takes(0)
         refused.set()

@@ -90,11 +90,6 @@ def marked_text(text: str, flavour: Flavour) -> str:
     return _blocks(md.blocks(text), flavour)
 
 
-def plain_text(text: str) -> str:
-    """The text without marks: for a platform that shows no markup."""
-    return marked_text(text, Flavour())
-
-
 def line_start(block: md.Block, depth: int) -> str:
     """The line end before a block in `depth` lists, and the indentation of its lines. Code is not indented."""
     return "\n" if isinstance(block, md.CodeBlock | md.Table | md.Blank) else "\n" + INDENT * depth

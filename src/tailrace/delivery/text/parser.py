@@ -27,7 +27,7 @@ MAX_NESTING = 20  # markdown-it's levels: a quote takes one, a list two
 MAX_COLUMNS = 32  # of a table: every short row is filled up to its width
 FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marker>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
 _MARK = re.compile(r"[*_~`]")  # what emphasis and code are made of
-_LINKED = re.compile(r"(?:https?|mailto|tel|tg|matrix):", re.IGNORECASE)
+_LINKED = re.compile(r"(?:https?|mailto|tel|tg):", re.IGNORECASE)
 _CELL_END = re.compile(r"(?<!\\)\|")
 
 READABLE_MATH: Final = "readable_math"  # in the parser's environment: formulas and footnotes become letters and signs

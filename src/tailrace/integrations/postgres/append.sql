@@ -10,7 +10,7 @@ WITH held AS MATERIALIZED (
     INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events, at)
     SELECT b.* FROM unnest($5::bigint[], $6::integer[], $7::integer[], $8::integer[], $9::bigint[], $10::bytea[],
         $11::double precision[]) AS b(run, first_seq, last_seq, attempt, crc, events, at)
-    WHERE b.run IN (SELECT num FROM held)
+    WHERE (b.run IN (SELECT num FROM held)) IS TRUE -- no join: that would compare each row with each run
     ON CONFLICT (run, first_seq) DO NOTHING
 )
 SELECT ARRAY(SELECT num FROM held), CASE WHEN $13::text <> '' THEN pg_notify($12::text, $13::text) END

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Unpack
 from tailrace.events import Entry
 from tailrace.integrations.postgres.address import Connection
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
-from tailrace.journal.sessions.session_search import MAX_RUNS, MAX_S, SESSIONS_AT_ONCE, SessionTotals, TextSearch
+from tailrace.journal.sessions.session_search import MAX_S, SESSIONS_AT_ONCE, SessionTotals, TextSearch
 from tailrace.journal.stored import rows as stored
 from tailrace.journal.stored.rows import MOST_BYTES, Row, end_of
 from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, SessionPage, SessionRuns, Signal
@@ -287,8 +287,7 @@ async def counters(connection: Connection, prefix: str, first: str = "") -> dict
 
 _LAST = "~"  # after every id
 _SESSIONS = (  # `>=` of what can only be equal: of an equation the planner expects too few rows to stop early
-    "SELECT r.session, r.id, (SELECT count(*) FROM runs AS c WHERE c.session = r.session AND c.kind = $1)"
-    " FROM runs AS r WHERE r.kind = $1 AND r.session > '' AND r.id < $2 AND r.id >="
+    "SELECT r.session, r.id FROM runs AS r WHERE r.kind = $1 AND r.session > '' AND r.id < $2 AND r.id >="
     " (SELECT max(n.id) FROM runs AS n WHERE n.session = r.session AND n.kind = $1) ORDER BY r.id DESC LIMIT $3"
 )
 _OUTCOMES = (
@@ -308,18 +307,18 @@ async def list_sessions(
     if not is_text(search + (before or "")):
         return SessionPage([], None)
     before, found = before or _LAST, list[str]()
-    text, until, runs = TextSearch(search), time.monotonic() + MAX_S, 0
-    while len(found) < limit and runs < MAX_RUNS and time.monotonic() < until:
+    text, until = TextSearch(search), time.monotonic() + MAX_S
+    while len(found) < limit and time.monotonic() < until:
         named = await connection.fetch(_SESSIONS, kind, before, SESSIONS_AT_ONCE if search else limit)
-        names = [name for name, *_ in named]
+        names = [name for name, _ in named]
         matching = await _matching(connection, kind, names, text) if search else set(names)
-        for name, newest, count in named:
-            before, runs = newest, runs + count
+        if not named:
+            break
+        for name, newest in named:
+            before = newest
             found += [name] if name in matching else []
             if len(found) == limit:
                 break
-        if not named:
-            break
     has_more = await connection.fetch(_SESSIONS, kind, before, 1)
     return SessionPage(await _sessions(connection, kind, found), before if has_more else None)
 

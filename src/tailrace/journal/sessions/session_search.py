@@ -14,8 +14,7 @@ import msgspec
 from tailrace.messages import JsonObject, SpentTokens, Usage
 from tailrace.ports import ENDED, Run, RunState, SessionRuns
 
-MAX_RUNS: Final = 20_000  # per search; the next page goes on
-MAX_S: Final = 1.0  # the same in seconds
+MAX_S: Final = 1.0  # per search; the next page goes on
 SESSIONS_AT_ONCE: Final = 50
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]+")  # ASCII that JSON does not escape
 _WILD: Final = re.compile(r"([\\%_])")

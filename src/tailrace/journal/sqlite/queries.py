@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from tailrace.errors import StorageFailed
 from tailrace.events import Entry
 from tailrace.journal.live_tail import PAGE_ENTRIES
-from tailrace.journal.sessions.session_search import MAX_RUNS, MAX_S, SessionTotals, TextSearch
+from tailrace.journal.sessions.session_search import MAX_S, SessionTotals, TextSearch
 from tailrace.journal.sqlite.places import NEWER_SEQS, newest_placed_seq, newest_seq, placed_row, rows_of_run
 from tailrace.journal.stored import rows as stored_rows
 from tailrace.journal.stored.rows import Row, decoded_payload, decoded_seqs, entries_after, no_such_run, repeats_outputs
@@ -297,38 +297,17 @@ _TEXTS = (
 def list_sessions(
     connection: sqlite3.Connection, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
 ) -> SessionPage:
+    """A search looks through a session that is begun to its end: the next page goes on with the one after it."""
     found: list[SessionRuns] = []
-    searching = _Searching(connection, kind, search) if search else None
+    text, until = TextSearch(search), time.monotonic() + MAX_S
     with closing(connection.execute(_SESSIONS, (kind, before or _LAST))) as named:
         for name, newest in named:
-            if searching is None or searching.is_in(name):
+            if not search or any(text.is_in_run(*run) for run in connection.execute(_TEXTS, (kind, name))):
                 session = session_of(connection, name, kind)
                 found += [session] if session is not None else []
-            if len(found) == limit or (searching is not None and searching.is_over):
+            if len(found) == limit or (search and time.monotonic() > until):
                 return SessionPage(found, newest if named.fetchone() else None)
     return SessionPage(found, None)
-
-
-class _Searching:
-    """One search, through session after session."""
-
-    def __init__(self, connection: sqlite3.Connection, kind: str, search: str) -> None:
-        self._connection, self._kind, self._text = connection, kind, TextSearch(search)
-        self._until = time.monotonic() + MAX_S
-        self._runs = 0
-
-    @property
-    def is_over(self) -> bool:
-        return self._runs >= MAX_RUNS or time.monotonic() > self._until
-
-    def is_in(self, session: str) -> bool:
-        """A session that is begun is looked through to its end: the next page goes on with the one after it."""
-        return any(self._text.is_in_run(new, outcome) for new, outcome in self._texts(session))
-
-    def _texts(self, session: str) -> Iterator[tuple[bytes, bytes | None]]:
-        for row in self._connection.execute(_TEXTS, (self._kind, session)):
-            self._runs += 1
-            yield row
 
 
 def session_of(connection: sqlite3.Connection, session: str, kind: str) -> SessionRuns | None:

@@ -25,6 +25,7 @@ RELAYED_BYTES, TOKEN_BYTES = 1 << 20, 1 << 10  # and when it is so much; an even
 # One character beyond ASCII makes every other one of its text as wide: four bytes, as many as UTF-8, which a text keeps
 # once it was encoded, and as many in what is made of it.
 WIDE_BYTES: Final = 12
+RAW_WIDE_BYTES: Final = 40  # of an answer that is only passed on: its pieces wait for the log and its client too
 _ESCAPE_BYTES: Final = 5  # of an escape that is cut in two
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 
@@ -87,7 +88,7 @@ class StreamedAnswer(AnswerStream):
 
     __slots__ = (
         *("_char_bytes", "_chars", "_decoder", "_failed", "_head", "_last", "_left", "_max_bytes"),
-        *("_newest", "_relay", "_relay_to", "_relayed", "_reply", "_take", "_wire", "guard"),
+        *("_newest", "_relay", "_relay_to", "_relayed", "_reply", "_take", "_wide_bytes", "_wire", "guard"),
     )
 
     def __init__(
@@ -101,7 +102,8 @@ class StreamedAnswer(AnswerStream):
         self._decoder = decoder
         self._failed = failed
         self._max_bytes = max_bytes
-        self._left = min(max_bytes // WIDE_BYTES, MAX_STREAM_BYTES)  # bytes until the answer may be too long
+        self._wide_bytes = WIDE_BYTES if max_bytes <= MAX_ANSWER_BYTES else RAW_WIDE_BYTES
+        self._left = min(max_bytes // self._wide_bytes, MAX_STREAM_BYTES)  # bytes until the answer may be too long
         self._last = self._left - MAX_STREAM_BYTES
         # Of an answer that may be: its characters, how many bytes each may take, and the end of the newest read.
         self._chars, self._char_bytes, self._newest = 0, 0, b""
@@ -199,9 +201,9 @@ class StreamedAnswer(AnswerStream):
         self._relay_to = None
         if not self._char_bytes:
             text = "".join(map(_text_in, self.completion().message.parts))
-            self._chars, self._char_bytes = len(text), 1 if text.isascii() else WIDE_BYTES
+            self._chars, self._char_bytes = len(text), 1 if text.isascii() else self._wide_bytes
         if self._char_bytes == 1 and find_wide(self._newest + data):
-            self._char_bytes = WIDE_BYTES
+            self._char_bytes = self._wide_bytes
         self._newest = data[-_ESCAPE_BYTES:]
         if self._chars * self._char_bytes > self._max_bytes:
             raise _too_long(self._max_bytes)
@@ -260,7 +262,9 @@ def check_size(answer: Completion, max_bytes: int) -> None:
 
 
 def _too_long(max_bytes: int) -> PeerError:
-    words = f"the answer exceeds {max_bytes} bytes; a text that is not ASCII takes {WIDE_BYTES} for each character"
+    words = (
+        f"the answer exceeds {max_bytes} bytes; a text that is not ASCII takes {WIDE_BYTES} or more for each character"
+    )
     return PeerError(words, code=ANSWER_TOO_LONG)
 
 

@@ -10,7 +10,7 @@ from tailrace.runs.charged_to import platform_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 
-MAX_NAME_CHARS: Final = 256  # PostgreSQL has an index of the names
+MAX_NAME_CHARS: Final = 256  # a store may index the names
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 

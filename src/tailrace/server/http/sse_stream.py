@@ -24,7 +24,7 @@ from tailrace.system.private_apis import HTTP_CHUNK, http_chunk, is_writing_paus
 
 _NOTHING: Final = -(1 << 62)
 PIECE_BYTES: Final = 1 << 18  # of an event that is longer than this
-LOOK_BYTES: Final = 1 << 14  # shared events, between two looks at whether the client is behind
+LOOK_BYTES: Final = 1 << 14  # shared pages, between two looks at whether the client is behind
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
 ErrorFrame: TypeAlias = Callable[[ApiError], bytes]
@@ -163,27 +163,20 @@ class EventStream:
         if transport.get_write_buffer_size() > self._max_pending_bytes:
             self.drop()
 
-    def send_shared(self, data: bytes) -> bool:
-        """`send`, unless the client has to be waited for: it is behind, or these are many bytes. Then it returns False,
-        with nothing sent; `send_pieces` waits."""
-        if not self.takes(len(data)):
-            return False
-        self.send(data)
-        return True
-
     def page_sender(self, frame: Frame) -> Callable[[LogPage], bool]:
-        """Sends what `frame` makes of a page, as `send_shared` does. Each viewer of each token costs such a call, so it
-        makes none itself but `write`: the transport, which takes what it is given while the handler of a client that
-        has gone is cancelled, is looked at once in `LOOK_BYTES`. -30 % of the interpreter's CPU per viewer and token
-        (`python -m bench fanout`)."""
+        """Sends what `frame` makes of a page; False, with nothing sent, where it is long or the client behind. Once in
+        `LOOK_BYTES` it looks at the connection, which ignores what it is given while it closes. Else it makes no call
+        but `write`: -30 % of the interpreter's CPU per viewer and token (`python -m bench fanout`)."""
         self._frame = frame
         return self._send_page
 
     def _send_page(self, page: LogPage) -> bool:
-        transport, shared = self._transport, _SHARED
-        if page is not shared.page or self._frame is not shared.frame:
-            shared.make(page, self._frame, self._loop.time())
-        data = shared.chunk if self._chunked else shared.data
+        transport = self._transport
+        if page is not _SHARED.page or self._frame is not _SHARED.frame:
+            _SHARED.page, _SHARED.frame, _SHARED.sent_at = page, self._frame, self._loop.time()
+            _SHARED.data = page.framed(self._frame)
+            _SHARED.chunk = http_chunk(_SHARED.data) if _SHARED.data else b""
+        data = _SHARED.chunk if self._chunked else _SHARED.data
         if transport is None or len(data) > PIECE_BYTES:
             return False
         if self._written >= self._look_at:
@@ -193,7 +186,7 @@ class EventStream:
         if data:
             transport.write(data)
             self._written += len(data)
-            self._last_sent = shared.sent_at
+            self._last_sent = _SHARED.sent_at
         return True
 
     async def send_pieces(self, data: bytes) -> None:
@@ -284,7 +277,7 @@ class WriteBetween(msgspec.Struct, frozen=True):
         return time.monotonic()
 
 
-class _SharedPage:
+class _Shared:
     """The page that was sent to a stream last. The viewers of one run are sent the same one in a row, in one tick of
     the loop: its chunk is made and the clock is read once for all of them."""
 
@@ -293,10 +286,5 @@ class _SharedPage:
     data = chunk = b""
     sent_at = 0.0
 
-    def make(self, page: LogPage, frame: Frame, now: float) -> None:
-        self.page, self.frame, self.sent_at = page, frame, now
-        self.data = data = page.framed(frame)
-        self.chunk = http_chunk(data) if data else b""
 
-
-_SHARED: Final = _SharedPage()
+_SHARED: Final = _Shared()

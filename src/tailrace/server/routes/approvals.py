@@ -113,8 +113,7 @@ class Approvals:
                 data, event = listing.event(identity)
                 if data != shown:
                     shown = data
-                    if not stream.send_shared(event):
-                        await stream.send_pieces(event)
+                    await stream.send_pieces(event)
                     await stream.caught_up()
                 listing = await self._listing_after(listing)
         finally:

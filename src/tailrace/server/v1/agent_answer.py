@@ -124,6 +124,11 @@ class _AgentAnswer:
         agents, durability = self._app.agents, self._app.config.store.durability
         if not self._pipeline.storage_failed and (begun := agents.begin(self._spec, durability)) is not None:
             agents.pin(begun.id)
+            try:
+                await asyncio.sleep(0)  # its provider is asked before its viewer is made
+            except asyncio.CancelledError:
+                await self._stop_run(begun)
+                raise
             return begun
         gone = False
 

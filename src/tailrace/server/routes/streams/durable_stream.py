@@ -129,8 +129,10 @@ class DurableStreams:
 
         def take(page: LogPage) -> bool:
             nonlocal end
-            taken = not page.framed(frame) or stream.send_shared(events(page, up_to_date=True))
-            end = page[-1].seq if taken else end
+            data = events(page, up_to_date=True) if page.framed(frame) else b""
+            if taken := stream.takes(len(data)):
+                stream.send(data)
+                end = page[-1].seq
             return taken
 
         if end == log.last_seq and not log.ended:

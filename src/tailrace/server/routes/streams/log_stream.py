@@ -62,10 +62,9 @@ async def stream_log(
     stream = pipeline.stream(request, run_id=log.run_id)
     stream.begin()
     viewer = pipeline.app.journal.tail_pages(log.run_id, after=after, snapshot=snapshot)
-    take = stream.page_sender(frame)
     async for page in viewer:
         await stream.send_pieces(page.framed(frame))
         del page
         await stream.caught_up()
-        await viewer.follow(take)
+        await viewer.follow(stream.page_sender(frame))
     return await stream.end()

@@ -88,10 +88,11 @@ class SessionFeed:
         self._pipeline.shows(run_id)
         frame, seq = session_frame(run_id, reasoning=self._reasoning), after
         stream, viewer = self._stream, self._journal.tail_pages(run_id, after=after)
+        send = stream.page_sender(frame)
 
         def take(page: LogPage) -> bool:
             nonlocal seq
-            if page[-1].json.startswith(_PARKED) or not stream.send_shared(page.framed(frame)):
+            if page[-1].json.startswith(_PARKED) or not send(page):
                 return False
             seq = page[-1].seq
             return True

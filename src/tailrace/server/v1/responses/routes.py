@@ -132,6 +132,7 @@ class Responses:
         if not background:
             self._runs.service_of(run).pin(run.id)
         try:
+            await asyncio.sleep(0)  # its provider is asked before its viewer is made
             return await self._streamed(request, run, patient=not background) if stream else await self._whole(run)
         except asyncio.CancelledError:
             if not background:
