@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import zip_longest
+from typing import Any
 
 import msgspec
 
@@ -15,17 +16,12 @@ from tailrace.testing.provider.edits import (
     TERMINAL,
     Events,
     Run,
-    calls_in,
     data_of,
-    delta_of,
+    dialect_of,
     dropping,
-    each_call,
     edit,
     finishes,
     kind_of,
-    map_calls,
-    map_choices,
-    zero_index,
 )
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
@@ -40,6 +36,35 @@ def map_data(events: Events, change: Callable[[JsonObject, int], JsonObject]) ->
         Sse(change(event.data, at), event.event) if isinstance(event.data, dict) else event
         for at, event in enumerate(events)
     ]
+
+
+def delta_of(event: Sse) -> JsonObject:
+    choices = data_of(event).get("choices") or [{}]
+    delta = choices[0].get("delta", {})
+    return delta if isinstance(delta, dict) else {}
+
+
+def calls_in(event: Sse) -> list[JsonObject]:
+    """The pieces of tool calls in a chunk; the first piece of a call bears its id."""
+    return list(delta_of(event).get("tool_calls", []))
+
+
+def map_choices(event: Sse, change: Callable[[JsonObject], JsonObject]) -> Sse:
+    return Sse({**data_of(event), "choices": [change(choice) for choice in data_of(event)["choices"]]})
+
+
+def map_calls(events: Events, change: Callable[[JsonObject], list[JsonObject]]) -> Events:
+    """Each piece of a tool call replaced; all else as it was."""
+
+    def changed(choice: JsonObject) -> JsonObject:
+        calls = [part for call in choice["delta"]["tool_calls"] for part in change(call)]
+        return {**choice, "delta": {**choice["delta"], "tool_calls": calls}}
+
+    return [map_choices(event, changed) if calls_in(event) else event for event in events]
+
+
+def each_call(change: Callable[[JsonObject], list[JsonObject]]) -> Run:
+    return lambda events, _request: map_calls(events, change)
 
 
 def _each_later_piece(change: Callable[[JsonObject, JsonObject], JsonObject]) -> Run:
@@ -137,6 +162,9 @@ edit("no-sequence", "no sequence numbers", "responses")(
 
 # ── tool calls ───────────────────────────────────────────────────────────────────────────────────────────────
 
+zero_index = edit("index-zero", "parallel calls all at index 0; a new id begins a new call", "chat", needs="parallel")(
+    each_call(lambda call: [{**call, "index": 0}])
+)
 edit("no-index", "tool calls without an index", "chat", needs="parallel")(
     each_call(lambda call: [without(call, "index")])
 )
@@ -229,3 +257,39 @@ def interleave(events: Events, _request: ScriptedRequest) -> Events:
 
 
 edit("double-start", "message_start comes twice", "anthropic")(lambda events, _request: [events[0], *events])
+
+
+@edit("cumulative", "each delta repeats the whole text so far")
+def cumulate(events: Events, _request: ScriptedRequest) -> Events:
+    so_far = ""
+    sent: Events = []
+    for event in events:
+        data = msgspec.to_builtins(event.data)
+        where, key = _text_slot(data)
+        if where is not None and isinstance(where[key], str):
+            so_far += where[key]
+            where[key] = so_far
+        sent.append(Sse(data, event.event))
+    return sent
+
+
+def _text_slot(data: Any) -> tuple[JsonObject | None, str]:
+    """Where a delta keeps its text."""
+    match data:
+        case {"choices": [{"delta": {"content": _} as delta}, *_]}:
+            return delta, "content"
+        case {"type": "response.output_text.delta"}:
+            return data, "delta"
+        case {"type": "content_block_delta", "delta": {"type": "text_delta"} as delta}:
+            return delta, "text"
+        case _:
+            return None, ""
+
+
+@edit("unknown-events", "events of unknown types and with unknown fields, between the others")
+def add_unknown(events: Events, _request: ScriptedRequest) -> Events:
+    chat = dialect_of(events) == "chat"
+    noise = (
+        Sse({"choices": [], "mood": "fine"}) if chat else Sse({"type": "mood.changed", "mood": "fine"}, "mood.changed")
+    )
+    return [part for event in events for part in (noise, event)]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delivery.text.plain_text import plain_text
 from properties import examples
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import (
@@ -27,7 +28,6 @@ from tailrace.delivery.text.markdown import (
     Table,
     blocks,
 )
-from tailrace.delivery.text.markup import Flavour, marked_text
 from tailrace.integrations.discord.adapter import discord_text
 from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.telegram.markup import telegram_text
@@ -49,7 +49,7 @@ def test_what_an_item_holds_belongs_to_it() -> None:
             Item("2.", [Paragraph(["two"])]),
         ]
     )
-    assert marked_text(text, Flavour()) == "1. one\n  ◦ inner\n\n    more\nls\n2. two"
+    assert plain_text(text) == "1. one\n  ◦ inner\n\n    more\nls\n2. two"
     assert matrix_html(text) == (
         "<ol><li>one<ul><li>inner<p>more</p></li></ul>"
         '<pre><code class="language-sh">ls\n</code></pre></li><li>two</li></ol>'
@@ -77,7 +77,7 @@ def test_text_is_no_heading_while_a_list_or_a_rule_begins_under_it(partial: str,
 def test_a_reference_is_a_link_and_a_definition_without_one_is_text() -> None:
     text = "See [the docs][1].\n\n[1]: https://e.org/1\n[2]: https://e.org/2"
     assert blocks(text)[0] == Paragraph(["See ", Link("https://e.org/1", ["the docs"]), "."])
-    assert marked_text(text, Flavour()) == "See the docs (https://e.org/1).\n\n[2]: https://e.org/2"
+    assert plain_text(text) == "See the docs (https://e.org/1).\n\n[2]: https://e.org/2"
 
 
 def test_what_only_looks_like_a_definition_is_text() -> None:
@@ -123,7 +123,7 @@ def test_a_table_in_a_list_is_fenced_where_it_stands() -> None:
 
 @pytest.mark.parametrize("text", ["<b>x</b>", "<div>\nx\n</div>", "<!-- x -->", "a <img src=x onerror=y> b"])
 def test_html_is_text(text: str) -> None:
-    assert marked_text(text, Flavour()) == text
+    assert plain_text(text) == text
     assert "&lt;" in matrix_html(text)
 
 

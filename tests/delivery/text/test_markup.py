@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delivery.text.plain_text import plain_text
 from properties import examples
 from tailrace.delivery.planning.presenter import code_span, fenced
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import Table, blocks
-from tailrace.delivery.text.markup import Flavour, columns, marked_text
+from tailrace.delivery.text.markup import columns
 from tailrace.integrations.discord.adapter import discord_literal, discord_text
 from tailrace.integrations.matrix.markup import matrix_html
 from tailrace.integrations.telegram.markup import Entity, RichText, telegram_text
@@ -29,12 +30,6 @@ Some **bold *both* text**, `a<b`, ~~gone~~ and [link](https://e.org/?a=1&b=2).
 ```py
 x < 1
 ```"""
-
-
-def plain_text(text: str) -> str:
-    """For a platform that shows no markup."""
-    return marked_text(text, Flavour())
-
 
 MARKS = "*_~`[]()!\\<>#-|&: \n\tab1😀漢"
 texts = st.text(alphabet=MARKS, max_size=200)

@@ -54,7 +54,7 @@ async def test_it_listens_answers_and_ends_on_a_signal(number: signal.Signals, s
 def test_the_list_names_every_kind_of_term(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     out = capsys.readouterr().out
-    for term in ("ok", "cut@N", "status-CODE-after-S", "crlf", "index-zero", "error-KIND"):
+    for term in ("ok", "cut@N", "status-CODE-after-S", "crlf", "unreadable", "error-KIND"):
         assert f"  {term} " in out
 
 

@@ -6,7 +6,7 @@ Pure, and named as a scenario names it. Knows nothing of framing and delivery.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -51,17 +51,6 @@ def kind_of(event: Sse) -> str:
     return str(data_of(event).get("type", ""))
 
 
-def delta_of(event: Sse) -> JsonObject:
-    choices = data_of(event).get("choices") or [{}]
-    delta = choices[0].get("delta", {})
-    return delta if isinstance(delta, dict) else {}
-
-
-def calls_in(event: Sse) -> list[JsonObject]:
-    """The pieces of tool calls in a chunk; the first piece of a call bears its id."""
-    return list(delta_of(event).get("tool_calls", []))
-
-
 def finishes(event: Sse) -> bool:
     return any(choice.get("finish_reason") for choice in data_of(event).get("choices") or [])
 
@@ -81,24 +70,6 @@ def dialect_of(events: Events) -> Dialect:
 
 def dropping(is_dropped: Callable[[Sse], bool]) -> Run:
     return lambda events, _request: [event for event in events if not is_dropped(event)]
-
-
-def map_choices(event: Sse, change: Callable[[JsonObject], JsonObject]) -> Sse:
-    return Sse({**data_of(event), "choices": [change(choice) for choice in data_of(event)["choices"]]})
-
-
-def map_calls(events: Events, change: Callable[[JsonObject], list[JsonObject]]) -> Events:
-    """Each piece of a tool call replaced; all else as it was."""
-
-    def changed(choice: JsonObject) -> JsonObject:
-        calls = [part for call in choice["delta"]["tool_calls"] for part in change(call)]
-        return {**choice, "delta": {**choice["delta"], "tool_calls": calls}}
-
-    return [map_choices(event, changed) if calls_in(event) else event for event in events]
-
-
-def each_call(change: Callable[[JsonObject], list[JsonObject]]) -> Run:
-    return lambda events, _request: map_calls(events, change)
 
 
 # ── endings ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,43 +102,7 @@ for _kind_of_failure, _failure in FAILURES.items():
         _failing(_failure, midway=False)
     )
 
-# ── text and unknown things ──────────────────────────────────────────────────────────────────────────────────
-
-
-@edit("cumulative", "each delta repeats the whole text so far")
-def cumulate(events: Events, _request: ScriptedRequest) -> Events:
-    so_far = ""
-    sent: Events = []
-    for event in events:
-        data = msgspec.to_builtins(event.data)
-        where, key = _text_slot(data)
-        if where is not None and isinstance(where[key], str):
-            so_far += where[key]
-            where[key] = so_far
-        sent.append(Sse(data, event.event))
-    return sent
-
-
-def _text_slot(data: Any) -> tuple[JsonObject | None, str]:
-    """Where a delta keeps its text."""
-    match data:
-        case {"choices": [{"delta": {"content": _} as delta}, *_]}:
-            return delta, "content"
-        case {"type": "response.output_text.delta"}:
-            return data, "delta"
-        case {"type": "content_block_delta", "delta": {"type": "text_delta"} as delta}:
-            return delta, "text"
-        case _:
-            return None, ""
-
-
-@edit("unknown-events", "events of unknown types and with unknown fields, between the others")
-def add_unknown(events: Events, _request: ScriptedRequest) -> Events:
-    chat = dialect_of(events) == "chat"
-    noise = (
-        Sse({"choices": [], "mood": "fine"}) if chat else Sse({"type": "mood.changed", "mood": "fine"}, "mood.changed")
-    )
-    return [part for event in events for part in (noise, event)]
+# ── unreadable things ──────────────────────────────────────────────────────────────────────────────────
 
 
 @edit("unreadable", "one event in the middle is cut JSON")
@@ -175,8 +110,3 @@ def cut_one_event(events: Events, _request: ScriptedRequest) -> Events:
     middle = len(events) // 2
     broken = Sse(msgspec.json.encode(events[middle].data).decode()[:-3], events[middle].event)
     return [*events[:middle], broken, *events[middle + 1 :]]
-
-
-zero_index = edit("index-zero", "parallel calls all at index 0; a new id begins a new call", "chat", needs="parallel")(
-    each_call(lambda call: [{**call, "index": 0}])
-)
