@@ -18,7 +18,7 @@ new_environment = $(1) -m venv $(2) && $(2)/bin/python -m pip install -qq --disa
 # takes longer than all else it does; so does each worker with each test module.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chat serve dist test test-all test-slow check format bench fuzz simulate soak lock reference synapse homeassistant clients clean help
+.PHONY: chat serve dist test test-all test-slow check format bench speed fuzz simulate soak lock reference synapse homeassistant clients clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -62,6 +62,9 @@ format: $(VENV)/.dev ## put the code into its format
 
 bench: $(VENV)/.dev ## Tailrace beside other gateways, as ratios within one run; BENCH_ARGS="gateway --quick" takes two minutes
 	@$(BIN)/python -m bench $(or $(BENCH_ARGS),gateway --docs)
+
+speed: $(BIN)/python ## build and install tailrace-relay, which relays streams in C; needs Linux and a C compiler
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-index --no-build-isolation ./relay
 
 fuzz: $(VENV)/.dev ## a long run of the wire fuzzer: make fuzz FUZZ_MUTATIONS=200000
 	@FUZZ_MUTATIONS=$(or $(FUZZ_MUTATIONS),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py --timeout 3600

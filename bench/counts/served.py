@@ -109,6 +109,7 @@ def obey(calls: CallCount, cycles: Cycles) -> None:
 
 def serve(home: str) -> int:
     os.environ["TAILRACE_HOME"] = home
+    sys.modules["tailrace_relay"] = None  # type: ignore[assignment]  # installed or not: Python is what is counted
     count = CallCount()
     threading.Thread(target=obey, args=(count, Cycles()), daemon=True).start()
     threading.setprofile(count)

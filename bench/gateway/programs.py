@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -157,6 +158,11 @@ def prototype(kind: str) -> Command:
     return lambda provider, port, _home: python("-m", "bench.gateway.prototypes", kind, provider, port)
 
 
+# Whether the extension is installed here or not: a row says whether it is used.
+WITHOUT_RELAY = "import sys; sys.modules['tailrace_relay'] = None; from tailrace.cli.main import main; sys.exit(main())"
+COMPILE_RELAY = "import sys, pathlib, build_relay; build_relay.compile_module(pathlib.Path(sys.argv[1]))"
+
+
 def tailrace(workers: int = 1, **server: object) -> Command:
     """`tailrace serve` with one provider and, but for these settings of the server, nothing else in its config."""
 
@@ -167,7 +173,17 @@ def tailrace(workers: int = 1, **server: object) -> Command:
             "server": {"drain_s": 0.1, **server},
         }
         (home / "config.yaml").write_bytes(msgspec.json.encode(config))
-        return python("-m", "tailrace", "serve", "--port", port, "--workers", workers)
+        return python("-c", WITHOUT_RELAY, "serve", "--port", port, "--workers", workers)
+
+    return command
+
+
+def with_relay(without: Command) -> Command:
+    """The same with tailrace-relay, which is compiled now."""
+
+    def command(provider: int, port: int, home: Path) -> list[str]:
+        subprocess.run(python("-c", COMPILE_RELAY, home), cwd=ROOT / "relay", check=True)
+        return ["env", f"PYTHONPATH={home}", *python("-m", "tailrace", *without(provider, port, home)[3:])]
 
     return command
 
@@ -189,6 +205,13 @@ OWN = [
         version=of_prototype,
     ),
     Program("raw", "Tailrace, raw chat → chat", tailrace(), question("up/bench")),
+    Program(
+        "relay",
+        "Tailrace, raw, with tailrace-relay",
+        with_relay(tailrace()),
+        question("up/bench"),
+        missing="" if shutil.which("cc") else "no C compiler: cc is not on the PATH",
+    ),
     Program(
         "stored",
         "Tailrace, /v1/responses stored (committed)",

@@ -60,6 +60,8 @@ PROMISES = [
         " ms",
     ),
     Promise("paced, of the own-client prototype's", "raw", "own", _ratio("paced"), 0.85, False),
+    Promise("paced with tailrace-relay, of the vLLM router's", "relay", "vllm-router", _ratio("paced"), 1.0, False),
+    Promise("the same, of the SGLang router's", "relay", "sglang-router", _ratio("paced"), 1.0, False),
     Promise("flat out, of the own-client prototype's", "raw", "own", _ratio("flat"), 0.8, False),
     Promise("stored, paced, of raw", "stored", "raw", _ratio("paced"), 0.5, False),
     Promise("agent turn, paced, of raw", "agent", "raw", _ratio("paced"), 0.5, False),

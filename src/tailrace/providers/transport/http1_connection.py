@@ -8,7 +8,7 @@ from asyncio import get_running_loop
 from collections.abc import Mapping
 from contextvars import Context, copy_context
 from copy import copy
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -16,6 +16,9 @@ from tailrace.errors import PeerError, ProviderError, StreamCut, Unavailable
 from tailrace.providers.transport.compression import Decompressor, decompressor_of
 from tailrace.providers.transport.port import EVENT_STREAM, BodySink
 from tailrace.providers.transport.request_head import Destination
+
+if TYPE_CHECKING:
+    from tailrace_relay import DirectReader, Poller
 
 LARGE_READ_BYTES = 64 * 1024  # tokens never are
 MAX_HEAD_BYTES = 128 * 1024  # of a head, of trailers, and of any other framing between two pieces of a body
@@ -31,6 +34,8 @@ _OK_LENIENCIES: Final = {
 
 class ConnectionOwner(Protocol):
     """The pool, as its connections need it."""
+
+    poller: Poller | None  # of the extension
 
     def released(self, connection: Http1Connection) -> None:
         """The answer was received whole, and the connection can be used again."""
@@ -109,6 +114,9 @@ class Http1Reply:
 
     def divert(self, sink: BodySink | None) -> None:
         self.diverted = sink
+
+    def call_sink(self) -> None:
+        self.receive(b"")
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -223,9 +231,9 @@ class Http1Reply:
             connection.abort()
 
     def _keep(self, data: bytes) -> None:
-        if self._ended:
-            return
         self.diverted = None  # what follows may not overtake this
+        if self._ended or not data:
+            return
         self._buffered.append(data)
         self._size += len(data)
         if self._size > HIGH_WATER_BYTES and self._connection is not None:
@@ -268,6 +276,7 @@ class Http1Connection(asyncio.Protocol):
         self._is_sending = False
         self._is_read_paused = False
         self._is_write_paused = False
+        self._direct: DirectReader | None = None  # while it is attached, the transport is paused
 
     # ── for the pool ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -311,6 +320,7 @@ class Http1Connection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         if not self._is_read_paused and self._transport is not None:
+            self._read_by_transport()
             self._is_read_paused = True
             self._transport.pause_reading()
 
@@ -318,6 +328,20 @@ class Http1Connection(asyncio.Protocol):
         if self._is_read_paused and self._transport is not None:
             self._is_read_paused = False
             self._transport.resume_reading()
+
+    def _set_reading(self, reply: Http1Reply, data: bytes, body: bytes) -> None:
+        """After a large read, or one behind which others are diverted: the extension reads them from plain sockets."""
+        if len(body) >= LARGE_READ_BYTES:
+            self._let_others_go_on()
+        elif (poller := self._owner.poller) is not None:
+            if self._direct is None:
+                self._direct = poller.reader(self._transport)
+            if self._direct is not None:
+                self._direct.attach(self.data_received, reply, data, body)
+
+    def _read_by_transport(self) -> None:
+        if self._direct is not None:
+            self._direct.detach()
 
     def _let_others_go_on(self) -> None:
         """uvloop reads up to 32 times in a row from a socket that has more: a second, where each takes 30 ms. Paused
@@ -365,8 +389,8 @@ class Http1Connection(asyncio.Protocol):
                 reply.receive_packed(body)
             elif (diverted := reply.diverted) is None or not diverted(body):
                 reply.receive(body)
-                if len(body) >= LARGE_READ_BYTES:
-                    self._let_others_go_on()
+                if reply.diverted is not None or len(body) >= LARGE_READ_BYTES:
+                    self._set_reading(reply, data, body)
         elif not self._complete and self._has_too_much_framing(len(data)):
             self._break(reply, PeerError(f"a head of more than {MAX_HEAD_BYTES} bytes"))
             return
@@ -381,6 +405,7 @@ class Http1Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         reply, self._reply = self._reply, None
+        self._read_by_transport()
         self._transport = None
         self._parser = None  # it refers to this connection
         del self.on_body

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tailrace.config.sections import TransportSettings
 from tailrace.errors import Unavailable
+from tailrace.providers.transport import extension
 from tailrace.providers.transport.dialling import Dialler
 from tailrace.providers.transport.http1_connection import Http1Connection, Http1Reply
 from tailrace.providers.transport.port import KEEPALIVE_S, HttpReply, Transport
@@ -58,6 +59,7 @@ class Http1Transport:
         self._idle: dict[Destination, dict[Http1Connection, None]] = {}  # the last one released is used first
         self._sweep: asyncio.TimerHandle | None = None
         self._all_lost: asyncio.Future[None] | None = None
+        self.poller = extension.EXTENSION.Poller() if extension.EXTENSION is not None else None
 
     def post(
         self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""

@@ -45,6 +45,10 @@ class HttpReply(Protocol):
         usual way. It must not raise. None: no sink is asked first. A transport may ignore it."""
         return
 
+    def call_sink(self) -> None:
+        """For a sink that is asked first: calls the one of `pump`, as `pump` does, with no bytes."""
+        return
+
     @property
     def at_end(self) -> bool:
         """The body was received whole: `read` will not wait."""

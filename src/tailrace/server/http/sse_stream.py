@@ -146,13 +146,7 @@ class EventStream:
 
     def write_between(self, prefix: bytes, suffix: bytes) -> Callable[[bytes], float]:
         """For events that differ in what stands between these bytes alone: sends one, and returns the time."""
-        send = self.send
-
-        def write(body: bytes) -> float:
-            send(b"%b%b%b" % (prefix, body, suffix))
-            return time.monotonic()
-
-        return write
+        return WriteBetween(self.send, prefix, suffix, self._transport, self._chunked)
 
     def _send_first(self, data: bytes, end: bytes = b"") -> None:
         """The head, where it is not sent, and these events in one write; `end`: the end of the body too."""
@@ -267,6 +261,20 @@ class EventStream:
         """The handler has ended. Lets go of what knows this stream: a request leaves no cycle behind (L148)."""
         self._timer.cancel()
         self._error_frame = None
+
+
+class WriteBetween(msgspec.Struct, frozen=True):
+    """What `write_between` makes. The extension writes into the transport's socket itself."""
+
+    send: Callable[[bytes], None]
+    prefix: bytes
+    suffix: bytes
+    transport: asyncio.Transport | None
+    is_chunked: bool
+
+    def __call__(self, body: bytes) -> float:
+        self.send(b"%b%b%b" % (self.prefix, body, self.suffix))
+        return time.monotonic()
 
 
 class _Shared:
