@@ -41,7 +41,6 @@ from tailrace.flows.engine import runner as flow_runner
 from tailrace.journal import live_tail
 from tailrace.messages import JsonObject
 from tailrace.providers import reattach
-from tailrace.system import random_hex
 
 LONGEST_S = 400.0  # of the world's own time, until everything that was asked for has ended
 LOOK_S = 0.5
@@ -268,7 +267,6 @@ def _seeded(world: World, loop: SimulatedLoop) -> Iterator[None]:
     rng = random.Random(~world.noise)
     before = (secrets.token_hex, time.time, os.getpid, socket.gethostname, os.urandom, time.monotonic)
     collecting = gc.isenabled()
-    random_hex.forget()
     os.urandom = rng.randbytes
     secrets.token_hex = lambda nbytes=None: rng.randbytes(nbytes or 32).hex()
     time.time, time.monotonic = loop.wall_time, loop.time
@@ -289,7 +287,6 @@ def _seeded(world: World, loop: SimulatedLoop) -> Iterator[None]:
         logging.disable(others)
         logger.level, logger.propagate, logger.handlers = logged
         secrets.token_hex, time.time, os.getpid, socket.gethostname, os.urandom, time.monotonic = before
-        random_hex.forget()
         if collecting:
             gc.enable()
 
