@@ -26,7 +26,7 @@ from tailrace.flows.engine.plan import Plan
 from tailrace.flows.engine.runner import InstanceRunner
 from tailrace.gateway.inbound.recent_ids import RecentIds
 from tailrace.journal import live_tail
-from tailrace.journal.live_tail import EntryViewer, Tail
+from tailrace.journal.live_tail import Tail
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.sqlite import commits
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -332,12 +332,16 @@ def forgotten_run() -> Planted:
     lambda world: any(isinstance(one, Watch) and one.live for one in world.happenings),
 )
 def refused_batch() -> Planted:
-    def offer(self: Any, batch: Batch) -> None:
-        if self._take is not None:
-            self._take(batch)
-            self.cursor = batch[-1].seq
+    offer = live_tail._offer
 
-    yield EntryViewer, "offer", offer
+    def offer_to_all(viewers: Any, batch: Batch) -> None:
+        for viewer in viewers:
+            if (take := viewer.take) is not None:
+                viewer.take = lambda page, take=take: take(page) or True
+                offer((viewer,), batch)
+                viewer.take = take if viewer.take is not None else None
+
+    yield live_tail, "_offer", offer_to_all
 
 
 @mistake(
@@ -347,7 +351,10 @@ def refused_batch() -> Planted:
 def doubled_round() -> Planted:
     def offer_all(viewers: Any, batch: Batch) -> None:
         for viewer in viewers:
-            viewer.offer(batch)
+            if viewer.take is not None and viewer.take(viewer.given(batch)):
+                viewer.cursor = batch[-1].seq
+            else:
+                viewer.resync()
 
     yield live_tail, "_offer", offer_all
 
