@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from typing import Final
 
 _QUIET: Final = 2  # modules around it; four would be by the book, and two are read
-_COLOURS: Final = "\x1b[38;5;16;48;5;231m"  # black on white, whatever the terminal's are
+_COLOURS: Final = "\x1b[38;5;231;48;5;16m"  # white blocks on black, whatever the terminal's colours are
 
 
 def qr_lines(text: str) -> str:
@@ -14,8 +15,6 @@ def qr_lines(text: str) -> str:
         import segno
     except ImportError:
         return ""
-    rows = [bytes(row) for row in segno.make_qr(text, error="l").matrix_iter(border=_QUIET)]
-    rows += [bytes(len(rows[0]))] * (len(rows) % 2)
-    halves = zip(rows[::2], rows[1::2], strict=True)
-    lines = ("".join(" ▀▄█"[above + 2 * below] for above, below in zip(*pair, strict=True)) for pair in halves)
-    return "\n".join(f"{_COLOURS}{line}\x1b[0m" for line in lines)
+    drawn = io.StringIO()
+    segno.make_qr(text, error="l").terminal(out=drawn, border=_QUIET, compact=True)
+    return "\n".join(f"{_COLOURS}{line}\x1b[0m" for line in drawn.getvalue().splitlines())
