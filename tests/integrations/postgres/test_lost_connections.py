@@ -312,7 +312,8 @@ async def test_a_call_that_ended_in_memory_is_recorded_once_or_said_to_be_lost_w
 ) -> None:
     memory_first = MemoryFirst(journal)
     ended: list[str] = []
-    for step in range(MOST_STEPS):
+    step = 0
+    for _ in range(2 * MOST_STEPS):
         _, lease = await memory_first.start(NewRun("call", durability="memory"), "me")
         assert lease is not None
         ended.append(lease.run_id)
@@ -326,7 +327,9 @@ async def test_a_call_that_ended_in_memory_is_recorded_once_or_said_to_be_lost_w
         stored = [run.id for run in await journal.runs() if run.id in ended]
         assert len(stored) == len(set(stored))
         assert lost is not None or lease.run_id in stored
-        if not proxy.fired:
+        if proxy.fired:
+            step += 1
+        elif lost is None:  # and not by the connection that the step before has lost
             assert step > 1
             assert stored
             return
