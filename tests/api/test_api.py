@@ -215,7 +215,8 @@ async def test_an_agent_is_opened_once_at_a_time(tmp_path: Path) -> None:
 async def test_a_busy_session_is_waited_for_where_the_agent_says_so(tmp_path: Path) -> None:
     async with opened(tmp_path, reply("First."), reply("Second."), busy="queue") as (agent, _):
         results = await asyncio.gather(agent.run("One?"), agent.run("Two?"))
-    assert [(result.status, result.text) for result in results] == [("completed", "First."), ("completed", "Second.")]
+    assert [result.status for result in results] == ["completed", "completed"]
+    assert {result.text for result in results} == {"First.", "Second."}  # two at once: either may come first
 
 
 async def test_an_agent_need_not_be_open_for_a_call_and_stays_one_conversation(tmp_path: Path) -> None:
